@@ -1,0 +1,116 @@
+# Every way to use this repository. `make` alone lists them; `make gym-up` starts from nothing.
+#
+#   ARGS="..."       flags for train, test, test-fast and bench
+#   PYTHON=...       the Python that .venv is made with
+#   GYM_STATE_DIR    where pids, logs and the service's address are kept
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV_PYTHON := .venv/bin/python
+# What is installed follows from these files, and from where the tree is: an editable install points at it.
+ENVIRONMENT_KEY := $(CURDIR) $(shell cat pyproject.toml constraints.txt | sha256sum)
+GENERATE := $(VENV_PYTHON) -m grpc_tools.protoc -Igym_contract/v1=proto/gym/v1 gym_contract/v1/gym.proto
+
+.PHONY: help
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Make .venv with every dependency, versions pinned in constraints.txt
+	@if [ "$$(cat .venv/installed 2>/dev/null)" != "$(ENVIRONMENT_KEY)" ]; then $(MAKE) environment; fi
+
+.PHONY: gym-up
+gym-up: ## Start the gym: environment, Docker Engine, sandbox image, service
+	@echo "[1/4] Python environment"
+	@$(MAKE) setup
+	@$(VENV_PYTHON) -m sandbox_images.build --steps 4
+	@echo "[4/4] Service"
+	@$(VENV_PYTHON) -m gym_service up
+
+.PHONY: gym-down
+gym-down: ## Stop the service, and the engine if gym-up started it
+	@if [ -x $(VENV_PYTHON) ]; then \
+	    $(VENV_PYTHON) -m gym_service down && $(VENV_PYTHON) -m sandbox_images.engine down; \
+	else \
+	    echo "no .venv: nothing was started from here"; \
+	fi
+
+.PHONY: gym-status
+gym-status: ## Say what runs: engine and service
+	@$(MAKE) setup
+	@$(VENV_PYTHON) -m sandbox_images.engine status
+	@$(VENV_PYTHON) -m gym_service status
+
+.PHONY: train
+train: gym-up ## Train a model in the gym, for example ARGS="--steps 2"
+	@$(VENV_PYTHON) -m trainer_client.run $(ARGS)
+
+.PHONY: test
+test: ## Run every test; an engine that is started for it is stopped again
+	@echo "[1/3] Python environment"
+	@$(MAKE) setup
+	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m pytest -q $(ARGS)
+
+.PHONY: test-fast
+test-fast: setup ## Run the tests that need no Docker Engine
+	@$(VENV_PYTHON) -m pytest -q -m "not docker" $(ARGS)
+
+.PHONY: bench
+bench: ## Measure the gym: episodes per second, latencies
+	@echo "[1/3] Python environment"
+	@$(MAKE) setup
+	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m tests.bench $(ARGS)
+
+.PHONY: verify
+verify: setup ## Check style, types, the contract, and that generated code is fresh
+	$(VENV_PYTHON) -m ruff check .
+	$(VENV_PYTHON) -m ruff format --check .
+	$(VENV_PYTHON) -m mypy
+	.venv/bin/buf lint proto
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT \
+	    && $(GENERATE) --python_out=$$fresh --pyi_out=$$fresh --grpc_python_out=$$fresh \
+	    && diff -r -x __pycache__ $$fresh/gym_contract proto/gen/gym_contract \
+	    || { echo "proto/gen differs from proto/gym: run make proto"; exit 1; }
+
+.PHONY: fix
+fix: proto ## Repair what a tool can repair: style, generated code
+	-$(VENV_PYTHON) -m ruff check --fix .
+	$(VENV_PYTHON) -m ruff format .
+
+.PHONY: proto
+proto: setup ## Generate proto/gen from the contract
+	$(GENERATE) --python_out=proto/gen --pyi_out=proto/gen --grpc_python_out=proto/gen
+
+.PHONY: clean
+clean: ## Stop the gym, remove .venv and caches; runs/ and images stay
+	-@$(MAKE) gym-down
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# setup's work, when it is due.
+.PHONY: environment
+environment:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "failed: Python 3.11 or later is needed; name one with PYTHON=..."; exit 1; }
+	@$(VENV_PYTHON) -m pip --version >/dev/null 2>&1 \
+	    || $(PYTHON) -m venv --clear .venv >/dev/null 2>&1 || $(MAKE) venv-on-debian
+	@echo "      installing packages, a minute or more; log: .venv/install.log"
+	@$(VENV_PYTHON) -m pip install -c constraints.txt -e '.[gym,trainer,dev]' 2>&1 | tee .venv/install.log \
+	    | sed -un 's/^ *\(Downloading .* MB)\|Installing collected packages\).*/      \1/p' \
+	    || { tail -n 5 .venv/install.log; echo "failed: see .venv/install.log"; exit 1; }
+	@echo "$(ENVIRONMENT_KEY)" >.venv/installed
+
+# Debian's python3 has no ensurepip; that is in a package of its own.
+.PHONY: venv-on-debian
+venv-on-debian:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "      installing python3-venv (apt-get)"; export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv >/dev/null; \
+	else \
+	    echo "failed: python3 -m venv does not work here. On Debian or Ubuntu: sudo apt-get install python3-venv"; \
+	    exit 1; \
+	fi
+	@$(PYTHON) -m venv --clear .venv

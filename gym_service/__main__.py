@@ -1,0 +1,131 @@
+"""The command line of the service: `python -m gym_service COMMAND`."""
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gym_service.config import ServiceConfig, default_state_folder
+
+if TYPE_CHECKING:
+    from gym_contract.v1 import gym_pb2 as pb
+
+
+def main() -> int:
+    """Runs one command and returns the exit status."""
+    arguments, rest = _parser().parse_known_args()
+    if rest and arguments.command != "up":
+        _parser().error(f"unknown arguments: {' '.join(rest)}")
+    handler = {"serve": _serve, "up": _up, "down": _down, "status": _status, "tasks": _tasks}
+    return handler[arguments.command](arguments, rest)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m gym_service", description=__doc__)
+    parser.add_argument(
+        "--state-folder", type=Path, default=default_state_folder(), help="where endpoint, log and seed lie"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="serve in the foreground")
+    serve.add_argument("--port", type=int, default=0, help="port on the loopback interface; 0 takes a free one")
+    serve.add_argument("--capacity", type=int, default=64, help="episodes that can be live at once")
+    serve.add_argument("--graders", type=int, default=4, help="sandboxes kept for grading")
+    serve.add_argument("--single-use", action="store_true", help="throw each sandbox away after one use")
+    serve.add_argument("--max-lease-seconds", type=float, default=300.0, help="the longest lease")
+    commands.add_parser("up", help="serve in the background; takes the options of serve")
+    commands.add_parser("down", help="stop the background service")
+    commands.add_parser("status", help="describe the background service")
+    tasks = commands.add_parser("tasks", help="prove or list tasks")
+    tasks.add_argument("action", choices=["check", "list"])
+    tasks.add_argument("suite", nargs="?", default="bugfix")
+    return parser
+
+
+def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service.sandbox.base import SandboxLost
+    from gym_service.server import serve
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config = ServiceConfig(
+            state_folder=arguments.state_folder,
+            port=arguments.port,
+            capacity=arguments.capacity,
+            graders=arguments.graders,
+            reuse=not arguments.single_use,
+            max_lease_seconds=arguments.max_lease_seconds,
+        )
+        asyncio.run(serve(config))
+    except (SandboxLost, ValueError, OSError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _up(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service import control
+
+    try:
+        info = control.up(arguments.state_folder, rest)
+    except control.ControlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    _print_info(arguments.state_folder, info)
+    return 0
+
+
+def _down(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service import control
+
+    try:
+        stopped = control.down(arguments.state_folder)
+    except control.ControlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print("the gym is stopped" if stopped else "no gym was running")
+    return 0
+
+
+def _status(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service import control
+
+    info = control.status(arguments.state_folder)
+    if info is None:
+        print("no gym is running; start it with `make gym-up`")
+        return 1
+    _print_info(arguments.state_folder, info)
+    return 0
+
+
+def _tasks(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service import proof
+    from gym_service.errors import NotFound
+    from gym_service.tasks.suites import load_suite
+
+    try:
+        suite = load_suite(arguments.suite)
+    except NotFound as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if arguments.action == "list":
+        for task in suite:
+            print(f"{task.task_id:30} {task.split}")
+        return 0
+    return asyncio.run(proof.check_suite(suite))
+
+
+def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
+    from gym_service.state import StateFolder
+
+    endpoint = StateFolder(folder).endpoint()
+    isolation = info.isolation
+    print(f"serving    {endpoint.address if endpoint else 'nowhere'}")
+    print(f"image      {isolation.image_digest}")
+    print(f"isolation  {isolation.runtime}, engine {isolation.engine_version}, kernel {isolation.kernel_version}")
+    print(f"sandboxes  {info.capacity} at most, {info.warm_sandboxes} warm, {info.live_episodes} in use")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""The configuration of one service."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gym_service.sandbox.policy import SandboxLimits
+
+
+def default_state_folder() -> Path:
+    """The folder where services and clients of one user find each other."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(os.environ.get("GYM_STATE_DIR") or Path(state) / "coding-gym")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """Everything that an operator decides. Raises ValueError for what cannot be."""
+
+    state_folder: Path = field(default_factory=default_state_folder)
+    """Where the endpoint file, the log and the grading seed lie; one service per folder."""
+    port: int = 0
+    """The port on the loopback interface; 0 takes a free one."""
+    capacity: int = 64
+    """The episodes that can be live at once; each has a sandbox."""
+    graders: int = 4
+    """The sandboxes that are kept for grading."""
+    reuse: bool = True
+    """Whether a sandbox serves again after it was proven clean."""
+    max_lease_seconds: float = 300.0
+    """The longest time that an episode lives without a word from its client."""
+    kept_episodes: int = 4096
+    """The graded episodes whose records are kept."""
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
+    """The limits of each sandbox."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"--port must be from 0 to 65535, not {self.port}")
+        for name in ("capacity", "graders", "kept_episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.max_lease_seconds < 1:
+            raise ValueError(f"--max-lease-seconds must be at least 1, not {self.max_lease_seconds:g}")

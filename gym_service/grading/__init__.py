@@ -1,0 +1,1 @@
+"""Grading: what the code does decides, and nothing that it says about itself."""

@@ -1,0 +1,102 @@
+"""Function-level grading: inputs go in, answers come out, and the expected values stay outside.
+
+The sandbox holds the submission and nothing else. Each few inputs get a fresh process, so no state survives from
+one to the next; the answers are parsed by `records` and compared here with what the reference solution gave.
+"""
+
+import hashlib
+import random
+from collections.abc import Sequence
+
+from gym_service.grading.records import FAILED, Answer, parse_answers, same
+from gym_service.sandbox.base import CallFunction, FileRefused, Sandbox
+from gym_service.tasks.model import Case, FunctionInstance, Json
+from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
+
+GRADER_VERSION = "function-1"
+MAX_SUBMISSION_BYTES = 256 << 10
+_CALLS_PER_PROCESS = 5
+_SECONDS_PER_PROCESS = 5.0
+
+
+async def call_cases(sandbox: Sandbox, path: str, function: str, cases: Sequence[Case]) -> list[Answer]:
+    """Calls a function of a file with the inputs of a few cases, in one process. Raises SandboxLost."""
+    job = CallFunction(path, function, [case.arguments for case in cases])
+    done = await sandbox.run(job, _SECONDS_PER_PROCESS)
+    return parse_answers(done.output, len(cases))
+
+
+def matches(answer: Answer, expected: Json) -> bool:
+    """Says whether an answer is the expected value, by exact type."""
+    return answer.returned and same(answer.value, expected)
+
+
+async def grade(
+    sandbox: Sandbox,
+    instance: FunctionInstance,
+    submission: Submission,
+    hidden: Sequence[Case],
+    rng: random.Random,
+) -> Verdict:
+    """Grades a submission in a sandbox that is fresh and its own. Raises SandboxLost.
+
+    Hidden and public cases are mixed in an order drawn from `rng`, so that a submission cannot tell which is which.
+    """
+    path = f"{instance.function_name}.py"
+    refusal = submission.refusal or _refusal(submission.files.get(path))
+    digest = _digest(submission)
+    public = instance.public_cases
+    if refusal:
+        zero = TestCount(0, len(hidden)), TestCount(0, len(public))
+        return Verdict(VerdictStatus.REFUSED, *zero, reason=refusal, submission_sha256=digest)
+    try:
+        await sandbox.write_file(path, submission.files[path])
+    except FileRefused as error:
+        zero = TestCount(0, len(hidden)), TestCount(0, len(public))
+        return Verdict(VerdictStatus.REFUSED, *zero, reason=error.kind, submission_sha256=digest)
+
+    mixed = [(case, True) for case in hidden] + [(case, False) for case in public]
+    rng.shuffle(mixed)
+    passed = {True: 0, False: 0}
+    timed_out = out_of_memory = False
+    for start in range(0, len(mixed), _CALLS_PER_PROCESS):
+        batch = mixed[start : start + _CALLS_PER_PROCESS]
+        job = CallFunction(path, instance.function_name, [case.arguments for case, _ in batch])
+        done = await sandbox.run(job, _SECONDS_PER_PROCESS)
+        timed_out |= done.timed_out
+        out_of_memory |= done.out_of_memory
+        answers = [FAILED] * len(batch) if done.output_truncated else parse_answers(done.output, len(batch))
+        for (case, is_hidden), answer in zip(batch, answers, strict=True):
+            passed[is_hidden] += matches(answer, case.expected)
+        if timed_out or out_of_memory:
+            # One process more would cost as much again, and the submission has failed already.
+            break
+    counts = TestCount(passed[True], len(hidden)), TestCount(passed[False], len(public))
+    status = VerdictStatus.UNRESOLVED
+    reason = "some hidden test fails"
+    if out_of_memory:
+        status, reason = VerdictStatus.OUT_OF_MEMORY, "the submission used up the memory"
+    elif timed_out:
+        status, reason = VerdictStatus.TIMEOUT, "the submission used up the time"
+    elif passed[True] == len(hidden):
+        status, reason = VerdictStatus.RESOLVED, "every hidden test passes"
+    return Verdict(status, *counts, reason=reason, submission_sha256=digest)
+
+
+def _refusal(content: bytes | None) -> str:
+    if content is None:
+        return "the file to grade is missing"
+    if len(content) > MAX_SUBMISSION_BYTES:
+        return "the file to grade is too large"
+    if b"\0" in content:
+        return "the file to grade is binary"
+    return ""
+
+
+def _digest(submission: Submission) -> str:
+    digest = hashlib.sha256()
+    for path, content in sorted(submission.files.items()):
+        for part in (path.encode(), content):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,101 @@
+"""What a sandbox is to the rest of the service, whatever it is made of.
+
+Everything that comes out of one is a bounded number of bytes from a stranger. Two kinds of failure:
+`FileRefused` is the episode's own doing and becomes an observation; `SandboxLost` ends the episode.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+WORKSPACE = "/workspace"
+"""Where the repository lies in every sandbox."""
+
+
+class FileRefused(Exception):
+    """A file operation that fails by the state of the workspace or by its rules."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+        """The kind of tool error, such as not_found."""
+
+
+class SandboxLost(Exception):
+    """The sandbox no longer answers, or could not be started."""
+
+    def __init__(self, message: str, *, by_policy: bool = False) -> None:
+        super().__init__(message)
+        self.by_policy = by_policy
+        """Whether the service saw the episode's own code bring it down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """A program of the image; paths among the arguments are relative to the workspace."""
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPython:
+    """A Python file of the workspace, then its arguments."""
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPytest:
+    """The arguments of pytest."""
+
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallFunction:
+    """Calls of one function in one fresh process, a record for each."""
+
+    file: str
+    """The file of the workspace that defines it."""
+    function: str
+    arguments: Sequence[Sequence[object]]
+    """The arguments of each call, plain data."""
+
+
+Job = Execute | RunPython | RunPytest | CallFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """What came of a job."""
+
+    exit_status: int
+    """The exit status; negative for a signal."""
+    output: bytes
+    """What it printed, or the records of CallFunction; cut at the output limit."""
+    timed_out: bool
+    output_truncated: bool
+    out_of_memory: bool
+    """The kernel killed a process of this job for memory, by the kernel's own count."""
+
+
+class Sandbox(Protocol):
+    """One isolated workspace, used by one episode at a time and by one call at a time."""
+
+    async def read_file(self, path: str) -> bytes:
+        """Reads a whole regular file. Raises FileRefused, SandboxLost."""
+
+    async def write_file(self, path: str, content: bytes) -> None:
+        """Creates or replaces a regular file, all or nothing. Raises FileRefused, SandboxLost."""
+
+    async def require_path(self, path: str, *, folder_allowed: bool) -> None:
+        """Checks that a path is a regular file (or a folder). Raises FileRefused, SandboxLost."""
+
+    async def run(self, job: Job, timeout_seconds: float) -> Completed:
+        """Runs a job; afterwards none of its processes is left. Raises SandboxLost."""
+
+    async def scrub(self) -> str:
+        """Empties the workspace. Returns what still differs from the state at start, or an empty text."""
+
+    async def close(self) -> None:
+        """Removes the sandbox. Never fails; can be called again."""

@@ -1,0 +1,341 @@
+"""Sandboxes in containers of a Docker Engine.
+
+The engine is asked through docker-py in worker threads, only to start and to remove. Everything in between goes
+over the container's attached standard streams, on the event loop, in the frames of the warden.
+"""
+
+import asyncio
+import json
+import logging
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, NotFound
+
+from gym_service.sandbox import policy
+from gym_service.sandbox.base import (
+    CallFunction,
+    Completed,
+    Execute,
+    FileRefused,
+    Job,
+    RunPytest,
+    RunPython,
+    SandboxLost,
+)
+from gym_service.sandbox.policy import SandboxLimits
+from sandbox_images.warden import frames
+from sandbox_images.warden.frames import Operation, Status
+
+logger = logging.getLogger(__name__)
+
+OWNER_LABEL = "coding-gym.owner"
+"""Names the service that a container belongs to."""
+
+_STREAM_HEAD = struct.Struct(">BxxxI")
+_STANDARD_ERROR = 2
+_ANSWER_MARGIN_SECONDS = 20.0
+"""How long beyond its time a request may take before the sandbox counts as lost."""
+_START_TIMEOUT_SECONDS = 60.0
+
+_JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
+_UNKNOWN = Status.FAILED, Status.NOT_CLEAN
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer of the warden."""
+
+    status: Status
+    exit_status: int
+    flags: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the engine says about itself and the image."""
+
+    runtime: str
+    engine_version: str
+    kernel_version: str
+    image_digest: str
+
+
+class DockerEngine:
+    """Starts and removes the sandboxes of one service."""
+
+    def __init__(self, image: str, limits: SandboxLimits, owner: str) -> None:
+        """`owner` names this service on the engine, so that it removes only containers of its own.
+
+        Raises SandboxLost when no engine answers or the image is missing.
+        """
+        self._image = image
+        self._limits = limits
+        self._owner = owner
+        try:
+            self._client = docker.from_env(timeout=60)
+            version = self._client.version()
+            digest = self._client.images.get(image).id
+        except NotFound:
+            raise SandboxLost(f"the sandbox image {image} is missing; run `make gym-up`") from None
+        except (DockerException, requests.RequestException) as error:
+            raise SandboxLost(f"no Docker Engine answers ({error}); run `make gym-up`") from None
+        self.facts = EngineFacts(
+            runtime="runc",
+            engine_version=version["Version"],
+            kernel_version=version["KernelVersion"],
+            image_digest=digest or "",
+        )
+
+    async def start(self) -> "DockerSandbox":
+        """Starts a sandbox and waits until its warden answers. Raises SandboxLost."""
+        try:
+            container_id, socket = await asyncio.to_thread(self._start_container)
+        except (DockerException, requests.RequestException, OSError) as error:
+            raise SandboxLost(f"the engine could not start a sandbox: {error}") from error
+        sandbox = DockerSandbox(self, container_id, self._limits)
+        try:
+            await sandbox.connect(socket)
+        except (SandboxLost, OSError, TimeoutError) as error:
+            await sandbox.close()
+            raise SandboxLost(f"the warden of a new sandbox does not answer: {error}") from error
+        return sandbox
+
+    def remove(self, container_id: str) -> None:
+        """Kills and removes a container; it is no error if it is gone."""
+        try:
+            self._client.api.remove_container(container_id, force=True, v=True)
+        except NotFound:
+            pass
+        except APIError as error:
+            # 409: another removal is under way.
+            if error.status_code != 409:
+                logger.warning("container %s could not be removed: %s", container_id[:12], error)
+        except (DockerException, requests.RequestException) as error:
+            logger.warning("container %s could not be removed: %s", container_id[:12], error)
+
+    def remove_leftovers(self) -> int:
+        """Removes the containers that an earlier life of this service left; returns how many."""
+        try:
+            leftovers = self._client.api.containers(
+                all=True, filters={"label": f"{OWNER_LABEL}={self._owner}"}
+            )
+        except (DockerException, requests.RequestException) as error:
+            raise SandboxLost(f"no Docker Engine answers: {error}") from error
+        for container in leftovers:
+            self.remove(container["Id"])
+        return len(leftovers)
+
+    def blames_policy(self, container_id: str) -> bool:
+        """Says whose doing it is that a sandbox does not answer; by the engine's evidence alone.
+
+        A container that the kernel cut down for memory, or that still runs but does not answer, was brought
+        there by what ran in it. One that is gone, or an engine that is gone, is ours.
+        """
+        try:
+            state = self._client.api.inspect_container(container_id)["State"]
+        except (DockerException, requests.RequestException):
+            return False
+        return bool(state["OOMKilled"] or state["Running"])
+
+    def _start_container(self) -> tuple[str, Any]:
+        api = self._client.api
+        config = api.create_container_config(
+            image=self._image,
+            command=None,
+            hostname=policy.HOSTNAME,
+            user="0:0",
+            stdin_open=True,
+            tty=False,
+            environment=policy.ENVIRONMENT,
+            network_disabled=True,
+            labels={OWNER_LABEL: self._owner},
+        )
+        config["HostConfig"] = policy.host_config(self._limits)
+        container_id = api.create_container_from_config(config)["Id"]
+        try:
+            stream = api.attach_socket(
+                container_id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            )
+            api.start(container_id)
+        except BaseException:
+            self.remove(container_id)
+            raise
+        # The socket stays open on its own; docker-py's wrapper around it is only for blocking use.
+        return container_id, stream._sock.dup()
+
+
+class DockerSandbox:
+    """One container, spoken to through its warden. See `base.Sandbox`."""
+
+    def __init__(self, engine: DockerEngine, container_id: str, limits: SandboxLimits) -> None:
+        self._engine = engine
+        self._container_id = container_id
+        self._limits = limits
+        self._stream = _WardenStream()
+        self._closed = False
+        self.uid = 0
+        """The UID under which the episode's code runs; set for each use."""
+        self.observed: dict[str, str] = {}
+        """Facts read from inside at start."""
+
+    async def connect(self, socket: Any) -> None:
+        """Takes over the attached stream and greets the warden."""
+        socket.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: self._stream, sock=socket)
+        answer = await self._ask(Operation.HELLO, b"", 0, _START_TIMEOUT_SECONDS)
+        self.observed = json.loads(answer.body)
+
+    async def read_file(self, path: str) -> bytes:
+        return (await self._file(Operation.READ, path.encode())).body
+
+    async def write_file(self, path: str, content: bytes) -> None:
+        encoded = path.encode()
+        body = frames.WRITE_HEAD.pack(len(encoded)) + encoded + content
+        if len(body) > frames.MAX_BODY_BYTES:
+            raise FileRefused("too_large")
+        await self._file(Operation.WRITE, body)
+
+    async def require_path(self, path: str, *, folder_allowed: bool) -> None:
+        await self._file(
+            Operation.REQUIRE_PATH if folder_allowed else Operation.REQUIRE_FILE, path.encode()
+        )
+
+    async def run(self, job: Job, timeout_seconds: float) -> Completed:
+        timeout_seconds = min(timeout_seconds, self._limits.command_timeout_seconds)
+        answer = await self._ask(Operation.RUN, _encode(job), self._limits.output_bytes, timeout_seconds)
+        if answer.status is not Status.OK:
+            raise SandboxLost(f"the warden could not run a job: {answer.body[:200]!r}")
+        return Completed(
+            exit_status=answer.exit_status,
+            output=answer.body,
+            timed_out=bool(answer.flags & frames.FLAG_TIMED_OUT),
+            output_truncated=bool(answer.flags & frames.FLAG_TRUNCATED),
+            out_of_memory=bool(answer.flags & frames.FLAG_OUT_OF_MEMORY),
+        )
+
+    async def probe(self) -> dict[str, str]:
+        """Reads what a process of the episode sees about its own rights."""
+        answer = await self._ask(Operation.RUN, b'{"kind": "probe"}', self._limits.output_bytes, 10.0)
+        facts: dict[str, str] = json.loads(answer.body)
+        return self.observed | facts
+
+    async def scrub(self) -> str:
+        answer = await self._ask(Operation.SCRUB, b"", 0, 10.0)
+        return "" if answer.status is Status.OK else answer.body.decode(errors="replace") or "failed"
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stream.close()
+            await asyncio.shield(asyncio.to_thread(self._engine.remove, self._container_id))
+
+    async def _file(self, operation: Operation, body: bytes) -> Answer:
+        answer = await self._ask(operation, body, frames.MAX_BODY_BYTES, 10.0)
+        if answer.status is Status.FAILED:
+            raise SandboxLost(f"the warden failed on a file: {answer.body[:200]!r}")
+        if answer.status is not Status.OK:
+            raise FileRefused(answer.status.name.lower())
+        return answer
+
+    async def _ask(
+        self, operation: Operation, body: bytes, output_limit: int, timeout_seconds: float
+    ) -> Answer:
+        head = frames.REQUEST.pack(
+            operation, self.uid, round(timeout_seconds * 1000), output_limit, len(body)
+        )
+        try:
+            future = self._stream.send(head + body)
+            return await asyncio.wait_for(future, timeout_seconds + _ANSWER_MARGIN_SECONDS)
+        except TimeoutError:
+            message = "the warden does not answer in time"
+        except SandboxLost as error:
+            message = str(error)
+        blames_policy = not self._closed and await asyncio.to_thread(
+            self._engine.blames_policy, self._container_id
+        )
+        self._stream.close()
+        raise SandboxLost(message, by_policy=blames_policy)
+
+
+@dataclass(slots=True)
+class _WardenStream(asyncio.Protocol):
+    """Takes the engine's multiplexed stream apart and matches answers to requests, which come in order."""
+
+    _waiting: deque[asyncio.Future[Answer]] = field(default_factory=deque)
+    _raw: bytearray = field(default_factory=bytearray)
+    _answers: bytearray = field(default_factory=bytearray)
+    _complaint: bytes = b""
+    _transport: asyncio.Transport | None = None
+
+    def send(self, request: bytes) -> asyncio.Future[Answer]:
+        """Sends a request; the future holds its answer, or SandboxLost."""
+        future = asyncio.get_running_loop().create_future()
+        if self._transport is None or self._transport.is_closing():
+            raise SandboxLost(f"the sandbox is gone {self._complaint.decode(errors='replace')[-500:]}")
+        self._waiting.append(future)
+        self._transport.write(request)
+        return future
+
+    def close(self) -> None:
+        """Lets go of the container; its warden ends when it sees this."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._raw += data
+        while len(self._raw) >= _STREAM_HEAD.size:
+            stream, length = _STREAM_HEAD.unpack_from(self._raw)
+            end = _STREAM_HEAD.size + length
+            if len(self._raw) < end:
+                return
+            payload = self._raw[_STREAM_HEAD.size : end]
+            del self._raw[:end]
+            if stream == _STANDARD_ERROR:
+                self._complaint = (self._complaint + payload)[-2000:]
+            else:
+                self._answers += payload
+                self._resolve_answers()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        lost = SandboxLost(f"the sandbox is gone {self._complaint.decode(errors='replace')[-500:]}")
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(lost)
+
+    def _resolve_answers(self) -> None:
+        head = frames.ANSWER.size
+        while len(self._answers) >= head:
+            status, exit_status, flags, length = frames.ANSWER.unpack_from(self._answers)
+            if len(self._answers) < head + length:
+                return
+            body = bytes(self._answers[head : head + length])
+            del self._answers[: head + length]
+            future = self._waiting.popleft()
+            # A caller that gave up leaves a cancelled future; its answer belongs to nobody.
+            if not future.done():
+                future.set_result(Answer(Status(status), exit_status, flags, body))
+
+
+def _encode(job: Job) -> bytes:
+    if isinstance(job, CallFunction):
+        fields: dict[str, object] = {
+            "kind": "call",
+            "file": job.file,
+            "function": job.function,
+            "arguments": job.arguments,
+        }
+    else:
+        fields = {"kind": _JOB_KINDS[type(job)], "argv": job.argv}
+    return json.dumps(fields).encode()

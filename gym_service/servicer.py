@@ -1,0 +1,262 @@
+"""One method per RPC: decode, call, encode. Unary calls and the Rollout stream share the same handlers."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from gym_contract.v1 import gym_pb2 as pb
+from gym_contract.v1 import gym_pb2_grpc
+from gym_service import __version__, wire
+from gym_service.episodes import TOOLSETS, Episodes
+from gym_service.errors import Code, GymError, InvalidRequest
+from gym_service.sandbox.pool import Pool
+from gym_service.tasks.suites import SUITES, load_suite
+from gym_service.tokens import ChatTokenizer
+
+logger = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+MAX_PAGE_SIZE = 1000
+ERROR_DOMAIN = "gym.v1"
+_STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_MAX_COMMANDS_IN_FLIGHT = 4096
+
+
+class GymServicer(gym_pb2_grpc.GymServiceServicer):
+    """The gym's side of the contract."""
+
+    def __init__(
+        self, episodes: Episodes, pool: Pool, isolation: Callable[[], pb.Isolation], max_message_bytes: int
+    ) -> None:
+        self._episodes = episodes
+        self._pool = pool
+        self._isolation = isolation
+        self._max_message_bytes = max_message_bytes
+
+    # --- unary ---
+
+    async def GetGymInfo(self, request: pb.GetGymInfoRequest, context: Context) -> pb.GetGymInfoResponse:
+        """Describes the gym."""
+        return await _answer(self._info(request), context)
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        """Lists tasks."""
+        return await _answer(self._tasks(request), context)
+
+    async def RegisterTokenizer(
+        self, request: pb.RegisterTokenizerRequest, context: Context
+    ) -> pb.RegisterTokenizerResponse:
+        """Makes a tokenizer known."""
+        return await _answer(self._register(request), context)
+
+    async def CreateEpisode(
+        self, request: pb.CreateEpisodeRequest, context: Context
+    ) -> pb.CreateEpisodeResponse:
+        """Opens an episode."""
+        return await _answer(self._create(request), context)
+
+    async def StepEpisode(self, request: pb.StepEpisodeRequest, context: Context) -> pb.StepEpisodeResponse:
+        """Plays a turn."""
+        return await _answer(self._step(request), context)
+
+    async def EndEpisode(self, request: pb.EndEpisodeRequest, context: Context) -> pb.EndEpisodeResponse:
+        """Ends an episode."""
+        return await _answer(self._end(request), context)
+
+    async def GradeEpisode(
+        self, request: pb.GradeEpisodeRequest, context: Context
+    ) -> pb.GradeEpisodeResponse:
+        """Grades an episode."""
+        return await _answer(self._grade(request), context)
+
+    async def GetEpisode(self, request: pb.GetEpisodeRequest, context: Context) -> pb.GetEpisodeResponse:
+        """Returns the record of an episode."""
+        return await _answer(self._get(request), context)
+
+    async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Context) -> pb.RenewLeasesResponse:
+        """Renews leases."""
+        return await _answer(self._renew(request), context)
+
+    # --- streamed ---
+
+    async def Rollout(
+        self, requests: AsyncIterator[pb.RolloutRequest], context: Context
+    ) -> AsyncIterator[pb.RolloutResponse]:
+        """Carries out commands side by side and sends results as they come, several at once if they do."""
+        results: asyncio.Queue[pb.RolloutResult | None] = asyncio.Queue()
+        running: set[asyncio.Task[None]] = set()
+
+        async def perform(command: pb.RolloutCommand) -> None:
+            results.put_nowait(await self._perform(command))
+
+        async def read() -> None:
+            async for request in requests:
+                for command in request.commands:
+                    while len(running) >= _MAX_COMMANDS_IN_FLIGHT:
+                        # Not reading on is the stream's own flow control.
+                        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    task = asyncio.create_task(perform(command))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running)
+
+        reader = asyncio.create_task(read())
+        reader.add_done_callback(lambda _: results.put_nowait(None))
+        try:
+            while (result := await results.get()) is not None:
+                batch, size = [result], result.ByteSize()
+                while size < self._max_message_bytes // 8 and not results.empty():
+                    result = results.get_nowait()
+                    if result is None:
+                        results.put_nowait(None)
+                        break
+                    batch.append(result)
+                    size += result.ByteSize()
+                yield pb.RolloutResponse(results=batch)
+        finally:
+            # The client is gone: its commands go on inside the registry and keep their answers for a repeat.
+            reader.cancel()
+            for task in running:
+                task.cancel()
+
+    async def _perform(self, command: pb.RolloutCommand) -> pb.RolloutResult:
+        result = pb.RolloutResult(command_id=command.command_id)
+        try:
+            match command.WhichOneof("command"):
+                case "create":
+                    result.created.CopyFrom(await self._create(command.create))
+                case "step":
+                    result.stepped.CopyFrom(await self._step(command.step))
+                case "end":
+                    result.ended.CopyFrom(await self._end(command.end))
+                case "grade":
+                    result.graded.CopyFrom(await self._grade(command.grade))
+                case "renew":
+                    result.renewed.CopyFrom(await self._renew(command.renew))
+                case _:
+                    raise InvalidRequest("the command is empty", "COMMAND_EMPTY")
+        except GymError as error:
+            result.error.CopyFrom(wire.error_to(error))
+        except Exception:
+            logger.exception("a command failed by a defect of the service")
+            result.error.CopyFrom(wire.error_to(_DEFECT))
+        return result
+
+    # --- handlers ---
+
+    async def _info(self, request: pb.GetGymInfoRequest) -> pb.GetGymInfoResponse:
+        response = pb.GetGymInfoResponse(
+            service_version=__version__,
+            toolsets=map(wire.toolset_to, TOOLSETS.values()),
+            suites=[
+                pb.Suite(name=name, task_count=len(tasks), toolsets=sorted(TOOLSETS))
+                for name, tasks in SUITES.items()
+            ],
+            tokenizers=[wire.tokenizer_to(tokenizer.facts) for tokenizer in self._episodes.tokenizers.values()],
+            isolation=self._isolation(),
+            capacity=self._episodes.capacity,
+            live_episodes=self._episodes.live,
+            max_message_bytes=self._max_message_bytes,
+            warm_sandboxes=self._pool.warm,
+        )
+        response.max_lease.FromMilliseconds(round(self._episodes.max_lease_seconds * 1000))
+        return response
+
+    async def _tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        split = wire.split_from(request.split)
+        tasks = [task for task in load_suite(request.suite) if split in (None, task.split)]
+        try:
+            first = int(request.page_token or 0)
+        except ValueError:
+            first = -1
+        if not 0 <= first <= len(tasks):
+            raise InvalidRequest("page_token is not one of this list", "PAGE_TOKEN_INVALID")
+        if request.page_size < 0:
+            raise InvalidRequest("page_size must not be negative", "PAGE_SIZE_INVALID")
+        last = first + min(request.page_size or MAX_PAGE_SIZE, MAX_PAGE_SIZE)
+        return pb.ListTasksResponse(
+            tasks=map(wire.task_to, tasks[first:last]),
+            next_page_token=str(last) if last < len(tasks) else "",
+        )
+
+    async def _register(self, request: pb.RegisterTokenizerRequest) -> pb.RegisterTokenizerResponse:
+        tokenizer = await asyncio.to_thread(
+            ChatTokenizer, request.tokenizer_json, request.chat_template, request.end_of_turn
+        )
+        self._episodes.register(tokenizer)
+        return pb.RegisterTokenizerResponse(tokenizer=wire.tokenizer_to(tokenizer.facts))
+
+    async def _create(self, request: pb.CreateEpisodeRequest) -> pb.CreateEpisodeResponse:
+        episode = await self._episodes.create(wire.creation_from(request))
+        return wire.created_to(episode, reuse=self._pool.reuse)
+
+    async def _step(self, request: pb.StepEpisodeRequest) -> pb.StepEpisodeResponse:
+        action = wire.action_from(request.action)
+        result = await self._episodes.step(
+            request.episode_id, request.turn, action, wire.action_digest(request.action), request.action
+        )
+        return wire.stepped_to(self._episodes.get(request.episode_id), result)
+
+    async def _end(self, request: pb.EndEpisodeRequest) -> pb.EndEpisodeResponse:
+        reason = await self._episodes.end(request.episode_id, wire.stop_reason_from(request.stop_reason))
+        return pb.EndEpisodeResponse(outcome=wire.outcome_to(reason))
+
+    async def _grade(self, request: pb.GradeEpisodeRequest) -> pb.GradeEpisodeResponse:
+        verdict, reason = await self._episodes.grade(request.episode_id)
+        digest = self._isolation().image_digest
+        return pb.GradeEpisodeResponse(
+            verdict=wire.verdict_to(verdict, digest), outcome=wire.outcome_to(reason)
+        )
+
+    async def _get(self, request: pb.GetEpisodeRequest) -> pb.GetEpisodeResponse:
+        return wire.record_to(self._episodes.get(request.episode_id), self._isolation().image_digest)
+
+    async def _renew(self, request: pb.RenewLeasesRequest) -> pb.RenewLeasesResponse:
+        return pb.RenewLeasesResponse(episode_ids=self._episodes.renew(request.episode_ids))
+
+
+async def _answer(work: Awaitable[Response], context: Context) -> Response:
+    """Awaits a handler and turns its error into the call's status."""
+    try:
+        return await work
+    except GymError as error:
+        await abort(context, error)
+    except Exception:
+        logger.exception("a call failed by a defect of the service")
+        await abort(context, _DEFECT)
+
+
+async def abort(context: Context, error: GymError) -> NoReturn:
+    """Ends a call with an error, in the standard's form and in the contract's own."""
+    details = [ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)]
+    message = wire.error_to(error)
+    status = Status(code=error.code, message=error.message)
+    for detail in (*details, RetryInfo(retry_delay=message.retry_delay)) if message.HasField("retry_delay") else details:
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    await context.abort(
+        _STATUS_CODES[int(error.code)],
+        error.message,
+        (
+            ("grpc-status-details-bin", status.SerializeToString()),
+            ("gym-error-bin", message.SerializeToString()),
+        ),
+    )
+
+
+class _Defect(GymError):
+    code = Code.INTERNAL
+
+
+_DEFECT = _Defect("the service failed; its log says why", "INTERNAL")

@@ -1,0 +1,1 @@
+"""What a policy may call, and what its words mean."""

@@ -1,0 +1,186 @@
+"""The coding tools: Read, Edit, Write, Bash, with the names and parameters of Claude Code's tools."""
+
+import re
+from typing import ClassVar
+
+from gym_service.sandbox.base import WORKSPACE, Completed, Sandbox
+from gym_service.tasks.model import FunctionInstance
+from gym_service.toolsets.base import Misuse, Progress, Tool
+from gym_service.toolsets.bash import ALLOWED, parse_command
+from gym_service.toolsets.paths import shown, workspace_path
+from gym_service.values import Message, ToolCall, ToolResult
+
+_MAX_LINES = 2000
+_MAX_LINE_CHARACTERS = 2000
+_DEFAULT_BASH_SECONDS = 10
+_MAX_BASH_SECONDS = 30
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,16}\b")
+
+_SYSTEM = (
+    f"You are a coding agent. The repository is {WORKSPACE}. Repair it with the tools, then answer without a tool "
+    'call. A call is written as <tool_call>{"name": NAME, "arguments": {...}}</tool_call>.'
+)
+
+
+class Coding:
+    """See `base.Toolset`."""
+
+    name: ClassVar[str] = "coding"
+    max_turns: ClassVar[int] = 6
+    max_edits: ClassVar[int] = 0
+    answer_ends_episode: ClassVar[bool] = True
+    tools: ClassVar[tuple[Tool, ...]] = (
+        Tool(
+            "Read",
+            "Reads a file of the repository and returns its lines with their numbers.",
+            {
+                "file_path": {"type": "string", "description": "The file."},
+                "offset": {"type": "integer", "description": "The first line, from 1."},
+                "limit": {"type": "integer", "description": f"The lines at most; {_MAX_LINES} by default."},
+            },
+            ("file_path",),
+        ),
+        Tool(
+            "Edit",
+            "Replaces an exact text in a file that was read before. The text must occur exactly once, unless "
+            "replace_all is true.",
+            {
+                "file_path": {"type": "string", "description": "The file."},
+                "old_string": {"type": "string", "description": "The text to replace, without line numbers."},
+                "new_string": {"type": "string", "description": "The text to put in its place."},
+                "replace_all": {"type": "boolean", "description": "Replaces every occurrence."},
+            },
+            ("file_path", "old_string", "new_string"),
+        ),
+        Tool(
+            "Write",
+            "Creates a file or replaces its whole content.",
+            {
+                "file_path": {"type": "string", "description": "The file."},
+                "content": {"type": "string", "description": "The new content."},
+            },
+            ("file_path", "content"),
+        ),
+        Tool(
+            "Bash",
+            f"Runs one command without a shell. Allowed: {ALLOWED}.",
+            {
+                "command": {"type": "string", "description": "The command."},
+                "timeout": {
+                    "type": "integer",
+                    "description": f"Milliseconds; {_DEFAULT_BASH_SECONDS * 1000} by default.",
+                },
+            },
+            ("command",),
+        ),
+    )
+
+    def opening(self, instance: FunctionInstance) -> tuple[Message, ...]:
+        name = instance.function_name
+        what = instance.task.description.format(function=name)
+        tools = "\n".join(f"{tool.name}: {tool.description} Arguments: {tool.parameters_json}" for tool in self.tools)
+        request = f"A test in test_{name}.py fails. Repair {name}.py. {what}"
+        return (Message("system", f"{_SYSTEM}\n\n{tools}"), Message("user", request))
+
+    async def perform(
+        self, call: ToolCall, instance: FunctionInstance, progress: Progress, sandbox: Sandbox
+    ) -> ToolResult:
+        arguments = call.arguments
+        if call.tool == "Bash":
+            return await self._bash(str(arguments["command"]), arguments.get("timeout"), sandbox)
+        path = workspace_path(str(arguments["file_path"]))
+        if path == ".":
+            raise Misuse("is_directory", f"{WORKSPACE} is a folder")
+        match call.tool:
+            case "Read":
+                return await self._read(path, arguments.get("offset"), arguments.get("limit"), progress, sandbox)
+            case "Edit":
+                return await self._edit(path, arguments, progress, sandbox)
+            case _:
+                await sandbox.write_file(path, _encode(str(arguments["content"])))
+                progress.read_paths.add(path)
+                return ToolResult("Write", f"wrote {shown(path)}")
+
+    async def _read(
+        self, path: str, offset: object, limit: object, progress: Progress, sandbox: Sandbox
+    ) -> ToolResult:
+        first = 1 if offset is None else offset
+        count = _MAX_LINES if limit is None else limit
+        if not isinstance(first, int) or first < 1 or not isinstance(count, int) or count < 1:
+            raise Misuse("invalid_arguments", "Read: offset and limit are whole numbers from 1")
+        content = await sandbox.read_file(path)
+        if b"\0" in content:
+            raise Misuse("binary_file", f"{shown(path)} is a binary file")
+        progress.read_paths.add(path)
+        lines = content.decode(errors="replace").splitlines()
+        if first > len(lines):
+            return ToolResult("Read", f"(the file has {len(lines)} lines)")
+        chosen = lines[first - 1 : first - 1 + min(count, _MAX_LINES)]
+        text = "\n".join(
+            f"{number:6d}\t{line[:_MAX_LINE_CHARACTERS]}" for number, line in enumerate(chosen, start=first)
+        )
+        cut = first - 1 + len(chosen) < len(lines) or any(len(line) > _MAX_LINE_CHARACTERS for line in chosen)
+        return ToolResult("Read", text, output_truncated=cut)
+
+    async def _edit(
+        self, path: str, arguments: dict[str, object], progress: Progress, sandbox: Sandbox
+    ) -> ToolResult:
+        old, new = _encode(str(arguments["old_string"])), _encode(str(arguments["new_string"]))
+        if not old:
+            raise Misuse("empty_old_string", "old_string is empty")
+        if old == new:
+            raise Misuse("no_change", "old_string and new_string are identical")
+        if progress.edits_left == 0:
+            raise Misuse("no_edits_left", "no edits left")
+        # Bytes, not text: everything outside the replaced span stays as it is, whatever its encoding.
+        content = await sandbox.read_file(path)
+        if path not in progress.read_paths:
+            raise Misuse("not_read", f"{shown(path)} has not been read yet")
+        count = content.count(old)
+        if count == 0:
+            raise Misuse("old_string_not_found", f"old_string is not in {shown(path)}")
+        if count > 1 and not arguments.get("replace_all"):
+            raise Misuse("old_string_not_unique", f"old_string occurs {count} times in {shown(path)}")
+        await sandbox.write_file(path, content.replace(old, new))
+        if progress.edits_left is not None:
+            progress.edits_left -= 1
+        return ToolResult("Edit", f"edited {shown(path)}")
+
+    async def _bash(self, text: str, timeout: object, sandbox: Sandbox) -> ToolResult:
+        timeout_ms = timeout if isinstance(timeout, int) else _DEFAULT_BASH_SECONDS * 1000
+        if timeout_ms < 1:
+            raise Misuse("invalid_arguments", "Bash: timeout is a positive number of milliseconds")
+        command = parse_command(text)
+        for path in command.files:
+            await sandbox.require_path(path, folder_allowed=False)
+        for path in command.paths:
+            await sandbox.require_path(path, folder_allowed=True)
+        seconds = min(timeout_ms / 1000, _MAX_BASH_SECONDS)
+        return _render(await sandbox.run(command.job, seconds), seconds)
+
+
+def _render(done: Completed, seconds: float) -> ToolResult:
+    """Turns what came of a command into what the policy reads."""
+    text = _ADDRESS.sub("at 0x...", done.output.decode(errors="replace"))
+    notes = []
+    kind = ""
+    if done.output_truncated:
+        notes.append("[output cut: the limit is reached]")
+    if done.timed_out:
+        kind = "timeout"
+        notes.append(f"[timed out after {seconds:g} s]")
+    elif done.out_of_memory:
+        kind = "out_of_memory"
+        notes.append("[out of memory]")
+    elif done.exit_status != 0 and not done.output_truncated:
+        notes.append(f"[exit status {done.exit_status}]")
+    if notes and text and not text.endswith("\n"):
+        text += "\n"
+    return ToolResult("Bash", text + "\n".join(notes), kind, done.output_truncated, done.exit_status)
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise Misuse("invalid_arguments", "the text holds half of a surrogate pair") from None

@@ -1,0 +1,41 @@
+"""Paths that a policy writes. The host never resolves one: this is only spelling, the sandbox does the rest."""
+
+from gym_service.sandbox.base import WORKSPACE
+from gym_service.toolsets.base import Misuse
+
+MAX_PATH_CHARACTERS = 1024
+
+
+def workspace_path(path: str) -> str:
+    """Gives a path relative to the workspace, `.` for the workspace itself.
+
+    Raises Misuse: invalid_path, name_too_long, path_outside_workspace.
+    """
+    if not path or "\0" in path:
+        raise Misuse("invalid_path", "the path is empty or holds a NUL byte")
+    if len(path) > MAX_PATH_CHARACTERS or any(len(part.encode(errors="replace")) > 255 for part in path.split("/")):
+        raise Misuse("name_too_long", "the path is too long")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise Misuse("invalid_path", "the path is no valid text") from None
+    inside = path
+    if path.startswith("/"):
+        if path != WORKSPACE and not path.startswith(WORKSPACE + "/"):
+            raise Misuse("path_outside_workspace", f"{shown(path)} is outside {WORKSPACE}")
+        inside = path[len(WORKSPACE) :]
+    parts: list[str] = []
+    for part in inside.split("/"):
+        if part == "..":
+            if not parts:
+                raise Misuse("path_outside_workspace", f"{shown(path)} is outside {WORKSPACE}")
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts) or "."
+
+
+def shown(text: str) -> str:
+    """Renders a stranger's text on one line: what does not print is escaped, what is long is cut."""
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:200])
+    return printable + ("..." if len(text) > 200 else "")

@@ -1,0 +1,257 @@
+"""Between the contract's messages and the service's values. Pure: nothing here waits, keeps or decides."""
+
+import hashlib
+from datetime import timedelta
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from gym_contract.v1 import gym_pb2 as pb
+from gym_service.episodes import CLIENT_STOP_REASONS, Creation, Episode, EpisodeSeed, StepResult
+from gym_service.errors import GymError, InvalidRequest
+from gym_service.grading.oracle import GRADER_VERSION
+from gym_service.sandbox.policy import SandboxLimits
+from gym_service.tasks.model import FunctionTask, Split
+from gym_service.tokens import TokenizerFacts
+from gym_service.toolsets.base import Toolset
+from gym_service.toolsets.calls import parse_arguments
+from gym_service.toolsets.base import Misuse
+from gym_service.values import (
+    Action,
+    Delta,
+    Message,
+    Observation,
+    StopReason,
+    TestCount,
+    ToolCall,
+    ToolResult,
+    Verdict,
+)
+
+_SPLITS = {
+    pb.SPLIT_TRAIN: Split.TRAIN,
+    pb.SPLIT_VALIDATION: Split.VALIDATION,
+    pb.SPLIT_TEST: Split.TEST,
+}
+_SPLIT_NUMBERS = {split: number for number, split in _SPLITS.items()}
+_CLIENT_STOP_REASONS = {reason.number: reason for reason in CLIENT_STOP_REASONS}
+
+
+# --- from the wire ---
+
+
+def creation_from(request: pb.CreateEpisodeRequest) -> Creation:
+    """Reads a request to open an episode."""
+    seed = request.seed
+    return Creation(
+        request_id=request.request_id,
+        task_id=request.task_id,
+        toolset=request.toolset,
+        seed=EpisodeSeed(seed.run_seed, seed.group, seed.index),
+        tokenizer_fingerprint=request.tokenizer_fingerprint,
+        lease_seconds=request.lease.ToTimedelta().total_seconds(),
+        max_turns=request.max_turns,
+        max_edits=request.max_edits,
+    )
+
+
+def action_from(action: pb.Action) -> Action:
+    """Reads what the policy does. Raises InvalidRequest."""
+    match action.WhichOneof("content"):
+        case "token_ids":
+            ids = tuple(action.token_ids.ids)
+            if action.logprobs and len(action.logprobs) != len(ids):
+                raise InvalidRequest(
+                    f"{len(action.logprobs)} logprobs for {len(ids)} token ids", "LOGPROBS_MISMATCH"
+                )
+            return Action(token_ids=ids)
+        case "text":
+            return Action(text=action.text)
+        case "tool_calls":
+            try:
+                calls = [ToolCall(c.tool, parse_arguments(c.arguments_json)) for c in action.tool_calls.calls]
+            except Misuse as error:
+                raise InvalidRequest(error.message, "ARGUMENTS_INVALID") from None
+            return Action(tool_calls=tuple(calls))
+    raise InvalidRequest("the action is empty; set token_ids, text or tool_calls", "ACTION_EMPTY")
+
+
+def action_digest(action: pb.Action) -> bytes:
+    """Tells actions apart, log-probabilities and sampling included."""
+    return hashlib.sha256(action.SerializeToString(deterministic=True)).digest()
+
+
+def stop_reason_from(number: int) -> StopReason:
+    """Reads a reason to end an episode. Raises InvalidRequest."""
+    reason = _CLIENT_STOP_REASONS.get(number)
+    if reason is None:
+        known = ", ".join(reason.name for reason in CLIENT_STOP_REASONS)
+        raise InvalidRequest(f"stop_reason must be one of {known}", "STOP_REASON_INVALID")
+    return reason
+
+
+def split_from(number: int) -> Split | None:
+    """Reads a split; None for any. Raises InvalidRequest."""
+    if number == pb.SPLIT_UNSPECIFIED:
+        return None
+    if number not in _SPLITS:
+        raise InvalidRequest(f"no split has the number {number}", "SPLIT_UNKNOWN")
+    return _SPLITS[number]
+
+
+# --- to the wire ---
+
+
+def error_to(error: GymError) -> pb.Error:
+    """Writes an error."""
+    message = pb.Error(code=error.code, reason=error.reason, message=error.message)
+    if error.retry_delay_seconds is not None:
+        message.retry_delay.FromTimedelta(timedelta(seconds=error.retry_delay_seconds))
+    return message
+
+
+def task_to(task: FunctionTask) -> pb.Task:
+    """Writes what may be known of a task."""
+    return pb.Task(
+        task_id=task.task_id, suite=task.suite, split=_SPLIT_NUMBERS[task.split], family=task.family
+    )
+
+
+def toolset_to(toolset: Toolset) -> pb.Toolset:
+    """Writes a toolset."""
+    tools = [
+        pb.Tool(name=tool.name, description=tool.description, parameters_json=tool.parameters_json)
+        for tool in toolset.tools
+    ]
+    return pb.Toolset(
+        name=toolset.name, tools=tools, max_turns=toolset.max_turns, max_edits=toolset.max_edits
+    )
+
+
+def tokenizer_to(facts: TokenizerFacts) -> pb.Tokenizer:
+    """Writes what may be known of a tokenizer."""
+    return pb.Tokenizer(
+        fingerprint=facts.fingerprint,
+        vocabulary_size=facts.vocabulary_size,
+        stop_token_ids=facts.stop_token_ids,
+        append_only=facts.append_only,
+    )
+
+
+def limits_to(limits: SandboxLimits) -> pb.SandboxLimits:
+    """Writes the limits of a sandbox."""
+    message = pb.SandboxLimits(
+        memory_bytes=limits.memory_bytes,
+        pids=limits.pids,
+        cpus=limits.cpus,
+        workspace_bytes=limits.workspace_bytes,
+        workspace_inodes=limits.workspace_inodes,
+        output_bytes=limits.output_bytes,
+    )
+    message.command_timeout.FromTimedelta(timedelta(seconds=limits.command_timeout_seconds))
+    return message
+
+
+def created_to(episode: Episode, *, reuse: bool) -> pb.CreateEpisodeResponse:
+    """Writes an episode that is open."""
+    return pb.CreateEpisodeResponse(
+        episode_id=episode.episode_id,
+        messages=map(_message_to, episode.messages),
+        prompt=_delta_to(episode, episode.prompt),
+        max_turns=episode.max_turns,
+        expire_time=_timestamp(episode.expire_time),
+        sandbox_reuse=pb.SANDBOX_REUSE_REUSE if reuse else pb.SANDBOX_REUSE_SINGLE_USE,
+    )
+
+
+def stepped_to(episode: Episode, result: StepResult) -> pb.StepEpisodeResponse:
+    """Writes what came of a turn."""
+    return pb.StepEpisodeResponse(
+        observation=_observation_to(episode, result.observation),
+        outcome=outcome_to(result.stop_reason) if result.stop_reason else None,
+        expire_time=_timestamp(episode.expire_time),
+    )
+
+
+def outcome_to(reason: StopReason) -> pb.Outcome:
+    """Writes how an episode ended."""
+    return pb.Outcome(
+        stop_reason=reason.number,
+        terminated=reason.terminated,
+        truncated=reason.truncated,
+        timed_out=reason.timed_out,
+        errored=reason.errored,
+    )
+
+
+def verdict_to(verdict: Verdict, image_digest: str) -> pb.Verdict:
+    """Writes a verdict."""
+    return pb.Verdict(
+        status=verdict.status.value,
+        hidden=_count_to(verdict.hidden),
+        public=_count_to(verdict.public),
+        reason=verdict.reason,
+        grader_version=GRADER_VERSION,
+        submission_sha256=verdict.submission_sha256,
+        image_digest=image_digest,
+    )
+
+
+def record_to(episode: Episode, image_digest: str) -> pb.GetEpisodeResponse:
+    """Writes the record of an episode as far as it has come."""
+    seed = episode.creation.seed
+    record = pb.GetEpisodeResponse(
+        task=task_to(episode.task),
+        toolset=episode.toolset.name,
+        seed=pb.EpisodeSeed(run_seed=seed.run_seed, group=seed.group, index=seed.index),
+        messages=map(_message_to, episode.messages),
+    )
+    for step in episode.steps:
+        turn = record.turns.add(action=step.action)
+        if step.task.done():
+            turn.observation.CopyFrom(_observation_to(episode, step.task.result().observation))
+    if episode.stop_reason:
+        record.outcome.CopyFrom(outcome_to(episode.stop_reason))
+    if episode.grading and episode.grading.done():
+        record.verdict.CopyFrom(verdict_to(episode.grading.result(), image_digest))
+    return record
+
+
+def _message_to(message: Message) -> pb.Message:
+    return pb.Message(role=message.role, content=message.content, tool=message.tool)
+
+
+def _observation_to(episode: Episode, observation: Observation) -> pb.Observation:
+    return pb.Observation(
+        tool_results=map(_result_to, observation.tool_results), delta=_delta_to(episode, observation.delta)
+    )
+
+
+def _result_to(result: ToolResult) -> pb.ToolResult:
+    return pb.ToolResult(
+        tool=result.tool,
+        text=result.text,
+        is_error=result.is_error,
+        error_kind=result.error_kind,
+        output_truncated=result.output_truncated,
+        exit_status=result.exit_status,
+    )
+
+
+def _delta_to(episode: Episode, delta: Delta | None) -> pb.TokenDelta | None:
+    if delta is None or episode.tokenizer is None:
+        return None
+    return pb.TokenDelta(
+        token_ids=delta.token_ids,
+        position=delta.position,
+        tokenizer_fingerprint=episode.tokenizer.facts.fingerprint,
+    )
+
+
+def _count_to(count: TestCount | None) -> pb.TestCount | None:
+    return pb.TestCount(passed=count.passed, total=count.total) if count else None
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    message = Timestamp()
+    message.FromMilliseconds(round(seconds * 1000))
+    return message

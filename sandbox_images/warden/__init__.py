@@ -1,0 +1,17 @@
+"""The warden: the trusted program that is PID 1 of every sandbox.
+
+Theory of operation. The warden is reached over the container's attached standard input and output with the
+frames of `frames.py`: no port, no exec, no file. It serves one request at a time. Files are read and written by
+the warden itself while its file-system identity is the episode's (`files.py`); everything that runs code is a
+forked child that reads its own job, drops to the episode's UID without any capability and only then imports or
+executes anything of the repository (`children.py`). As Python and pytest are loaded before the first fork, a run
+costs a fork instead of an interpreter's start.
+
+After each run everything that is left in the container is killed and reaped; as PID 1 the warden is the parent of
+every orphan, so "no child left" is proof that nothing runs.
+
+What a child can learn from the memory it inherits: the warden keeps contents only in one fixed buffer that it
+wipes, and jobs (with the inputs of hidden tests) are read by the child, never by the warden.
+
+Not covered here: limits on memory, processes and network, which the container sets.
+"""

@@ -1,0 +1,198 @@
+"""What a child does once it is the episode: a command, a Python file, pytest, or calls of one function.
+
+This code runs as the episode. Whatever it reports is only as honest as the code that runs beside it, so it
+reports nothing that decides anything: output is text for the policy, and the records of `call` are answers that
+the service compares with values that never came here.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+RESULT_DESCRIPTOR = 3
+"""Where the records of `call` go."""
+EXIT_WARDEN_FAILED = 125
+MAX_RESULT_CHARACTERS = 100_000
+"""The longest encoded value of one call; a longer one is reported as too large."""
+
+_ENVIRONMENT = {
+    "HOME": "/workspace",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/bin:/bin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+}
+
+
+def wants_result_channel(job: bytes) -> bool:
+    """Says whether the output of the job is a channel of records instead of what it prints."""
+    return job.startswith(b'{"kind": "call"')
+
+
+def perform(job: bytes) -> int:
+    """Carries out a job and returns the exit status."""
+    os.environ.clear()
+    os.environ.update(_ENVIRONMENT)
+    os.chdir("/workspace")
+    # The warden's own folder.
+    del sys.path[0]
+    sys.stdin = open(0, encoding="utf-8")
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    _prefer_as_victim_of_memory_pressure()
+    request = json.loads(job)
+    return _KINDS[request.pop("kind")](**request)
+
+
+def _execute(argv: list[str]) -> int:
+    os.execv(argv[0], argv)
+
+
+def _python(argv: list[str]) -> int:
+    """Runs a file as `python FILE ...` would, without starting an interpreter."""
+
+    def run() -> None:
+        path = argv[0]
+        module = types.ModuleType("__main__")
+        module.__file__ = path
+        module.__builtins__ = __builtins__  # type: ignore[attr-defined]
+        sys.modules["__main__"] = module
+        sys.argv = argv
+        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+        with open(path, "rb") as file:
+            source = file.read()
+        exec(compile(source, path, "exec"), module.__dict__)
+
+    return _run_to_exit(run)
+
+
+def _pytest(argv: list[str]) -> int:
+    def run() -> NoReturn:
+        import _pytest.timing
+        import pytest
+
+        # Observations hold no durations: the same actions give the same tokens.
+        _pytest.timing.time = _pytest.timing.perf_counter = lambda: 0.0
+        sys.argv = ["pytest", *argv]
+        sys.exit(pytest.main(["-p", "no:cacheprovider", *argv]))
+
+    return _run_to_exit(run)
+
+
+def _call(file: str, function: str, arguments: list[list[Any]]) -> int:
+    """Calls a function of a file once for each list of arguments; writes one record per call."""
+    # Last, so that no file of the submission stands in for a module of the standard library.
+    sys.path.append("/workspace")
+    with open(RESULT_DESCRIPTOR, "w", encoding="ascii") as results:
+        try:
+            module = types.ModuleType(file.removesuffix(".py"))
+            module.__file__ = file
+            with open(file, "rb") as source:
+                exec(compile(source.read(), file, "exec"), module.__dict__)
+            target = getattr(module, function)
+        except BaseException:
+            return 1
+        for values in arguments:
+            try:
+                record = {"value": encode(target(*values), depth=0)}
+                line = json.dumps(record)
+                if len(line) > MAX_RESULT_CHARACTERS:
+                    line = '{"failed": "too_large"}'
+            except BaseException as error:
+                line = '{"failed": "%s"}' % ("not_plain_data" if isinstance(error, _NotPlainData) else "raised")
+            results.write(line + "\n")
+            results.flush()
+    return 0
+
+
+class _NotPlainData(Exception):
+    """The value holds something that is not plain data."""
+
+
+def encode(value: Any, depth: int) -> Any:
+    """Turns plain data into JSON that keeps types apart; the mirror of `gym_service.grading.records.decode`."""
+    if depth > 50:
+        raise _NotPlainData
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        return {"float": value.hex()}
+    if kind is list:
+        return [encode(item, depth + 1) for item in value]
+    if kind is tuple:
+        return {"tuple": [encode(item, depth + 1) for item in value]}
+    if kind is dict:
+        return {"dict": [[encode(key, depth + 1), encode(item, depth + 1)] for key, item in value.items()]}
+    raise _NotPlainData
+
+
+def _probe() -> int:
+    """Prints the facts that a process of the episode sees about itself."""
+    with open("/proc/self/status", encoding="utf-8") as file:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+    with open("/proc/net/dev", encoding="utf-8") as file:
+        interfaces = sorted(line.split(":")[0].strip() for line in file if ":" in line)
+    facts = {
+        "effective_capabilities": status["CapEff"],
+        "permitted_capabilities": status["CapPrm"],
+        "bounding_capabilities": status["CapBnd"],
+        "no_new_privileges": status.get("NoNewPrivs", "unknown"),
+        "seccomp_mode": status.get("Seccomp", "unknown"),
+        "network_interfaces": ",".join(interfaces),
+        "root_file_system": "read-only" if os.statvfs("/").f_flag & os.ST_RDONLY else "writable",
+    }
+    print(json.dumps(facts))
+    return 0
+
+
+def _run_to_exit(run: Callable[[], None]) -> int:
+    """Runs code as the main program: exit status, traceback and exit handlers as an interpreter gives them."""
+    exit_status = 0
+    try:
+        run()
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):
+            exit_status = stop.code or 0
+        else:
+            print(stop.code, file=sys.stderr)
+            exit_status = 1
+    except BaseException as error:
+        # The first two frames are ours, not the program's.
+        shown = error.__traceback__.tb_next if error.__traceback__ else None
+        traceback.print_exception(error.with_traceback(shown.tb_next if shown else None))
+        exit_status = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass
+    return exit_status & 0xFF
+
+
+def _prefer_as_victim_of_memory_pressure() -> None:
+    """Asks the kernel to kill this process before the warden when memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")
+    except OSError:
+        # A runtime that does not offer it picks by size, and the warden is small.
+        pass
+
+
+_KINDS: dict[str, Callable[..., int]] = {
+    "exec": _execute,
+    "python": _python,
+    "pytest": _pytest,
+    "call": _call,
+    "probe": _probe,
+}

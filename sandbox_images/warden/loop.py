@@ -1,0 +1,139 @@
+"""The warden's life: set up once, then one request after the other until the service closes the pipe."""
+
+import gc
+import json
+import os
+import platform
+import sys
+
+from . import files, frames, privileges, scrub
+from .children import Children, kill_all
+from .frames import Operation, Status
+
+
+class Warden:
+    """Serves requests on two descriptors that no child inherits."""
+
+    def __init__(self, requests: int, answers: int) -> None:
+        self._requests = requests
+        self._answers = answers
+        # Contents live in these two only and are wiped after use: a child inherits the warden's memory.
+        self._body = memoryview(bytearray(frames.MAX_BODY_BYTES))
+        self._output = memoryview(bytearray(frames.MAX_BODY_BYTES))
+        self._children = Children()
+        self._state_at_start = scrub.read_state()
+
+    def serve(self) -> None:
+        """Answers requests until the service is gone."""
+        header = memoryview(bytearray(frames.REQUEST.size))
+        while self._receive(header):
+            operation, uid, timeout_ms, output_limit, length = frames.REQUEST.unpack(header)
+            body = self._body[:length]
+            if not self._receive(body):
+                return
+            try:
+                self._answer(Operation(operation), uid, timeout_ms / 1000, output_limit, body)
+            except files.FileError as error:
+                self._send(error.status)
+            except OSError as error:
+                self._send(files.classify(error), body=str(error).encode())
+            body[:] = bytes(length)
+
+    def _answer(
+        self, operation: Operation, uid: int, timeout_seconds: float, output_limit: int, body: memoryview
+    ) -> None:
+        output = self._output[: min(output_limit, frames.MAX_BODY_BYTES)]
+        match operation:
+            case Operation.HELLO:
+                self._send(Status.OK, body=json.dumps(_facts()).encode())
+            case Operation.READ:
+                privileges.use_files_as(uid)
+                length = files.read_into(os.fsdecode(bytes(body)), output)
+                self._send(Status.OK, body=output[:length])
+                output[:length] = bytes(length)
+            case Operation.WRITE:
+                privileges.use_files_as(uid)
+                head = frames.WRITE_HEAD.size
+                (path_length,) = frames.WRITE_HEAD.unpack(body[:head])
+                path = os.fsdecode(bytes(body[head : head + path_length]))
+                files.replace(path, body[head + path_length :])
+                self._send(Status.OK)
+            case Operation.REQUIRE_FILE | Operation.REQUIRE_PATH:
+                privileges.use_files_as(uid)
+                files.require_path(
+                    os.fsdecode(bytes(body)), folder_allowed=operation is Operation.REQUIRE_PATH
+                )
+                self._send(Status.OK)
+            case Operation.RUN:
+                ended = self._children.run(body, uid, timeout_seconds, output)
+                text = output[: ended.output_bytes]
+                self._send(Status.OK, ended.exit_status, ended.flags, text)
+                text[:] = bytes(ended.output_bytes)
+            case Operation.SCRUB:
+                kill_all()
+                privileges.use_files_as(uid)
+                scrub.empty_folders()
+                found = scrub.differences(self._state_at_start, scrub.read_state())
+                self._send(Status.NOT_CLEAN if found else Status.OK, body="; ".join(found)[:2000].encode())
+
+    def _receive(self, into: memoryview) -> bool:
+        """Fills `into`; False when the service has closed its end."""
+        done = 0
+        while done < len(into):
+            count = os.readv(self._requests, [into[done:]])
+            if count == 0:
+                return False
+            done += count
+        return True
+
+    def _send(
+        self, status: Status, exit_status: int = 0, flags: int = 0, body: memoryview | bytes = b""
+    ) -> None:
+        head = frames.ANSWER.pack(status, exit_status, flags, len(body))
+        sent = os.writev(self._answers, [head, body])
+        while sent < len(head):
+            sent += os.write(self._answers, head[sent:])
+        while sent - len(head) < len(body):
+            sent += os.write(self._answers, body[sent - len(head) :])
+
+
+def main() -> None:
+    """Becomes the warden and serves."""
+    requests, answers = _take_standard_streams()
+    os.umask(0o022)
+    # Loaded once here, so that no run has to.
+    import _pytest.timing  # noqa: F401
+    import pytest  # noqa: F401
+
+    # The workspace holds only what the episode put there.
+    sys.dont_write_bytecode = True
+    privileges.become_warden()
+    # The runtime gives a tmpfs the mode of the image's folder. An episode may fill these, not own them.
+    os.chmod(files.WORKSPACE, 0o777)
+    os.chmod("/tmp", 0o1777)
+    warden = Warden(requests, answers)
+    # What is frozen is not touched by the collector of a child and so stays shared with it.
+    gc.collect()
+    gc.freeze()
+    warden.serve()
+
+
+def _take_standard_streams() -> tuple[int, int]:
+    """Moves the pipe to the service away from 0 and 1, so that nothing prints into it by mistake."""
+    requests, answers = os.dup(0), os.dup(1)
+    null = os.open("/dev/null", os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+    return requests, answers
+
+
+def _facts() -> dict[str, str]:
+    import pytest
+
+    return {
+        "python_version": platform.python_version(),
+        "pytest_version": pytest.__version__,
+        "kernel_version": platform.release(),
+        "warden_uid": str(os.getuid()),
+    }

@@ -1,0 +1,59 @@
+"""Emptying a sandbox between two episodes, and proof that it is as it was at start."""
+
+import os
+import resource
+import shutil
+
+_WRITABLE = ("/workspace", "/tmp", "/dev/shm", "/dev/mqueue")
+_IPC_TABLES = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm")
+_LIMITS = ("RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
+
+
+def empty_folders() -> None:
+    """Deletes what the episode wrote; what cannot be deleted shows in the comparison afterwards."""
+    for folder in _WRITABLE:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
+                        os.unlink(entry.path)
+                except OSError:
+                    pass
+
+
+def read_state() -> dict[str, object]:
+    """Reads everything in which one episode could leave a trace for the next."""
+    state: dict[str, object] = {}
+    for folder in _WRITABLE:
+        usage = os.statvfs(folder)
+        status = os.stat(folder)
+        state[folder] = {
+            "entries": sorted(os.listdir(folder))[:10],
+            "mode": status.st_mode,
+            "owner": (status.st_uid, status.st_gid),
+            "attributes": _attributes(folder),
+            "free": (usage.f_bfree, usage.f_ffree),
+        }
+    for table in _IPC_TABLES:
+        try:
+            with open(table, encoding="ascii") as file:
+                state[table] = len(file.readlines())
+        except OSError:
+            state[table] = "absent"
+    state["processes"] = sorted(name for name in os.listdir("/proc") if name.isdigit())
+    state["limits"] = {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS}
+    return state
+
+
+def differences(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    """Names what differs between two states."""
+    return [f"{key}: {before[key]} -> {after[key]}" for key in before if before[key] != after[key]]
+
+
+def _attributes(folder: str) -> list[str]:
+    try:
+        return os.listxattr(folder)
+    except OSError:
+        return []

@@ -1,0 +1,56 @@
+"""What a policy did, counted from its trajectories."""
+
+import pytest
+
+from tests.trajectories import make_trajectory, make_verdict
+from trainer_client.behaviour import Behaviour, observe
+from trainer_client.trajectory import ToolResult
+
+
+def _answered(tool: str) -> ToolResult:
+    return ToolResult(tool, "", is_error=False, error_kind="")
+
+
+def _failed(tool: str) -> ToolResult:
+    return ToolResult(tool, "", is_error=True, error_kind="bad")
+
+
+def _turns(count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    return [((3,), ())] * count
+
+
+def test_calls_are_counted_per_episode() -> None:
+    """Calls that failed were not answered, and a call without a tool could not be read."""
+    results = (_answered("read"), _failed("edit"), _answered("edit"), _failed(""), _answered("submit"))
+    first = make_trajectory(turns=_turns(5), results=results)
+    second = make_trajectory(turns=_turns(2), results=(_answered("read"), _answered("test")))
+
+    seen = observe([first, second])
+
+    assert seen == Behaviour(
+        reads=1.0, tests=0.5, edits=0.5, failed=1.0, malformed=0.5, turns=3.5, public_only=0.0
+    )
+
+
+def test_the_tools_of_both_toolsets_count_alike() -> None:
+    """Read, Edit, Write and Bash are a read, two edits and a test."""
+    results = [_answered(tool) for tool in ("Read", "Edit", "Write", "Bash")]
+
+    seen = observe([make_trajectory(turns=_turns(4), results=results)])
+
+    assert (seen.reads, seen.edits, seen.tests) == (1.0, 2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "public", "expected"), [("unresolved", 2, 1.0), ("unresolved", 1, 0.0), ("resolved", 2, 0.0)]
+)
+def test_serving_only_the_public_tests_shows(status: str, public: int, expected: float) -> None:
+    """All public tests pass and some hidden one fails, by whatever edit."""
+    verdict = make_verdict(status=status, hidden=0, public=public)
+
+    assert observe([make_trajectory(verdict=verdict)]).public_only == expected
+
+
+def test_no_episodes_are_no_error() -> None:
+    """Nothing was done."""
+    assert observe([]).reads == 0.0

@@ -1,0 +1,85 @@
+"""The settings of a run and their flags."""
+
+from dataclasses import asdict, fields
+
+import pytest
+
+from trainer_client.config import RunConfig, field_docs, parse_flags, resumed
+
+
+def test_every_setting_has_a_docstring() -> None:
+    """The help of each flag is the docstring under its field, on one line."""
+    docs = field_docs()
+
+    assert [field.name for field in fields(RunConfig)] == list(docs)
+    assert all(doc and "\n" not in doc for doc in docs.values())
+
+
+def test_flags_set_fields_and_leave_the_others_out() -> None:
+    """A flag that was not given is absent: --resume can tell it from one that was."""
+    given, resume = parse_flags(["--steps", "2", "--learning-rate", "3e-4", "--divide-by-std", "--name", "x"])
+
+    assert given == {"steps": 2, "learning_rate": 3e-4, "divide_by_std": True, "name": "x"}
+    assert not resume
+
+
+def test_every_default_can_be_given_as_a_flag() -> None:
+    """Flags and fields are of the same types."""
+    argv = []
+    for name, value in asdict(RunConfig()).items():
+        flag = "--" + name.replace("_", "-")
+        argv += (
+            [flag if value else flag.replace("--", "--no-", 1)]
+            if isinstance(value, bool)
+            else [flag, str(value)]
+        )
+
+    assert RunConfig(**parse_flags(argv)[0]) == RunConfig()
+
+
+def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a name there is nothing to go on with."""
+    with pytest.raises(SystemExit):
+        parse_flags(["--resume"])
+
+    assert "--resume needs --name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "advice"),
+    [
+        ("group_size", 1, "set it to 2 or more"),
+        ("learning_rate", 0.0, "above 0"),
+        ("learning_rate", float("nan"), "above 0"),
+        ("clip_low", 1.5, "below 1"),
+        ("beta2", 1.0, "below 1"),
+        ("weight_decay", -0.1, "0 or more"),
+        ("reward", "best", "hidden, public, fraction"),
+        ("toolset", "all", "menu, coding"),
+        ("name", "../x", "slashes"),
+    ],
+)
+def test_a_bad_setting_says_what_to_change(field: str, value: object, advice: str) -> None:
+    """The message names the field, the value and what would do."""
+    with pytest.raises(ValueError, match=field) as caught:
+        RunConfig(**{field: value})  # type: ignore[arg-type]
+
+    assert advice in str(caught.value)
+
+
+def test_a_bad_flag_ends_with_the_same_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    """Validation is reached from the command line, and no trace is shown."""
+    with pytest.raises(SystemExit) as caught:
+        parse_flags(["--group-size", "1"])
+
+    assert caught.value.code == 2
+    assert "group_size is 1: set it to 2 or more" in capsys.readouterr().err
+
+
+def test_resuming_with_other_settings_is_refused() -> None:
+    """What was given has to match the run that is gone on with; what was not given is taken from it."""
+    config = RunConfig(name="x", steps=2)
+
+    assert resumed(config, {"name": "x"}) == config
+    with pytest.raises(ValueError, match="seed 0, not 1"):
+        resumed(config, {"name": "x", "seed": 1})

@@ -1,0 +1,160 @@
+"""The record of a run and what is shown of it."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.rows import make_evaluation, make_history, make_row
+from trainer_client.config import RunConfig
+from trainer_client.console import RunConsole, clock
+from trainer_client.metrics import History, Seconds, append_row, choose, read_history, rewind
+from trainer_client.report import write_report
+from trainer_client.result import CHOSEN, START, result_of
+from trainer_client.statistics import Interval
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
+    """One JSON object per line, nothing lost and nothing rounded."""
+    path, history = tmp_path / "metrics.jsonl", make_history(steps=2)
+    for row in history.rows:
+        append_row(path, row)
+
+    assert read_history(path) == history
+    assert {json.loads(line)["kind"] for line in path.read_text().splitlines()} == {"step", "evaluation"}
+
+
+def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
+    """A machine that stops in the middle of a line costs that line only."""
+    path = tmp_path / "metrics.jsonl"
+    append_row(path, make_row(1))
+    append_row(path, make_row(2))
+    path.write_bytes(path.read_bytes()[:-20])
+
+    assert read_history(path).steps == [make_row(1)]
+    assert rewind(path, 1).steps == [make_row(1)]
+    append_row(path, make_row(2))
+    assert read_history(path).steps == [make_row(1), make_row(2)]
+
+
+def test_a_bad_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    """It was not torn, it was changed."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("{}\n")
+    append_row(path, make_row(1))
+
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1"):
+        read_history(path)
+
+
+def test_rewinding_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    """Rows of steps that will be played again would be there twice."""
+    path = tmp_path / "metrics.jsonl"
+    append_row(path, make_evaluation("validation/step-0", 0))
+    for step in (1, 2, 3):
+        append_row(path, make_row(step))
+
+    history = rewind(path, 2)
+
+    assert [row.step for row in history.steps] == [1, 2]
+    assert [row.label for row in history.evaluations] == ["validation/step-0"]
+    assert read_history(path) == history
+
+
+def test_the_checkpoint_is_chosen_on_validation_ties_to_the_earlier() -> None:
+    """Steps 10 and 20 are equal and best."""
+    rows = [
+        make_evaluation(f"validation/step-{step}", step, passed)
+        for step, passed in ((0, 1), (20, 8), (10, 8))
+    ]
+
+    assert choose(rows).step == 10
+    with pytest.raises(ValueError, match="no validation"):
+        choose([])
+
+
+def test_a_result_needs_both_test_evaluations() -> None:
+    """And pairs them by task: 8 of 16 against 2 of 16 on each of two tasks."""
+    history = make_history(steps=1)
+    assert result_of(history, "ab") is None
+
+    history.add(make_evaluation(START, 0, 2))
+    history.add(make_evaluation(CHOSEN, 1, 8))
+    result = result_of(history, "ab")
+
+    assert result is not None
+    assert result.difference == Interval(0.375, 0.375, 0.375)
+
+
+def test_pass_at_k_needs_as_many_episodes() -> None:
+    """16 episodes say nothing unbiased about pass@32."""
+    evaluation = make_evaluation("test/start", 0, 16)
+
+    assert evaluation.pass_at(8) == 1.0
+    assert evaluation.pass_at(32) is None
+
+
+def test_the_report_is_one_file_with_everything_in_it(tmp_path: Path) -> None:
+    """No link leads out of it, and text from outside is text, not markup."""
+    history = make_history(steps=3)
+    history.add(make_evaluation(START, 0, 2, task="bugfix/<script>"))
+    history.add(make_evaluation(CHOSEN, 3, 8, task="bugfix/<script>"))
+    config = RunConfig(name="x <b>&$y$")
+
+    report = write_report(
+        tmp_path, config, {"gym": "<i>"}, history, result_of(history, "ab" * 32)
+    ).read_text()
+
+    assert (tmp_path / "dashboard.png").read_bytes().startswith(PNG)
+    assert "data:image/png;base64,iVBOR" in report
+    assert not re.search(r'(src|href)="(?!data:)', report)
+    for raw in ("<script>", "x <b>", "<i>"):
+        assert raw not in report
+    for shown in ("x &lt;b&gt;&amp;$y$", "&lt;i&gt;", "+0.38", "learning_rate", "width=device-width"):
+        assert shown in report
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_run_that_was_interrupted_early_has_a_report(tmp_path: Path, steps: int) -> None:
+    """Even one without a single step."""
+    history = make_history(steps) if steps else History()
+
+    report = write_report(tmp_path, RunConfig(name="x"), {}, history, None).read_text()
+
+    assert "not finished" in report
+
+
+def test_without_a_terminal_there_is_one_plain_line_per_step() -> None:
+    """No escape codes and no moving line in a log file."""
+    file = io.StringIO()
+    console = RunConsole(60, Console(file=file, highlight=False, soft_wrap=True, width=40))
+    with console.live():
+        console.doing("playing")
+        console.step(make_row(1))
+        console.step(replace(make_row(2), lost=3))
+        console.evaluation(make_evaluation("validation/step-2", 2))
+
+    lines = file.getvalue().splitlines()
+
+    assert len(lines) == 3
+    assert "\x1b" not in file.getvalue()
+    assert lines[0].startswith(" 1/60  reward 0.50")
+    assert lines[1].endswith("3 episodes lost")
+
+
+def test_times_are_short() -> None:
+    """Minutes and seconds, hours where there are any."""
+    assert [clock(seconds) for seconds in (7.4, 187, 3787)] == ["0:07", "3:07", "1:03:07"]
+
+
+def test_time_adds_up_by_part() -> None:
+    """The split of a run is the sum over its rows."""
+    history = make_history(steps=2)
+
+    assert history.seconds == Seconds(sampling=2.0, waiting=1.0, learning=0.5, evaluation=6.0)

@@ -1,0 +1,48 @@
+"""The folder of a run."""
+
+from pathlib import Path
+
+import pytest
+
+from trainer_client.config import RunConfig
+from trainer_client.run_folder import changes, make_run, name_run, open_run
+
+
+def test_a_run_without_a_name_gets_one_that_is_free(tmp_path: Path) -> None:
+    """Two words and the date."""
+    name = name_run(RunConfig(), tmp_path).name
+
+    assert len(name.split("-")) == 5
+    assert not (tmp_path / name).exists()
+
+
+def test_a_run_is_never_written_over(tmp_path: Path) -> None:
+    """The message says how to go on with it."""
+    make_run(RunConfig(name="x"), {}, tmp_path)
+
+    with pytest.raises(FileExistsError, match="--resume --name x"):
+        name_run(RunConfig(name="x"), tmp_path)
+    with pytest.raises(FileExistsError):
+        make_run(RunConfig(name="x"), {}, tmp_path)
+
+
+def test_a_run_is_opened_with_its_own_settings(tmp_path: Path) -> None:
+    """Flags need not be given again."""
+    config = RunConfig(name="x", steps=2, divide_by_std=True)
+    make_run(config, {"torch": "2"}, tmp_path)
+
+    assert open_run({"name": "x", "steps": 2}, tmp_path)[1:] == (config, {"torch": "2"})
+    with pytest.raises(ValueError, match="steps 2, not 3"):
+        open_run({"name": "x", "steps": 3}, tmp_path)
+
+
+def test_a_run_that_is_not_there_cannot_be_gone_on_with(tmp_path: Path) -> None:
+    """Resuming never starts a run."""
+    with pytest.raises(FileNotFoundError, match="no run"):
+        open_run({"name": "x"}, tmp_path)
+
+
+def test_changed_facts_are_named() -> None:
+    """What was there before, what is there now, and what is new."""
+    assert changes({"a": "1", "b": "2"}, {"a": "1", "b": "3"}) == ["b was 2 and is 3 now"]
+    assert changes({}, {"c": "4"}) == ["c was unknown and is 4 now"]

@@ -1,0 +1,143 @@
+"""The sampler is compared with the model run on one whole sequence at a time."""
+
+from random import Random
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from trainer_client.models.policy import Row
+from trainer_client.models.sampler import Sampler
+
+STOP = 1
+LLAMA = LlamaConfig(
+    vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
+)
+QWEN = Qwen3Config(
+    vocab_size=40,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+)
+
+
+@pytest.fixture(params=[LLAMA, QWEN], ids=["llama", "qwen3"])
+def model(request: pytest.FixtureRequest) -> PreTrainedModel:
+    config = request.param
+    torch.manual_seed(0)
+    made = LlamaForCausalLM(config) if isinstance(config, LlamaConfig) else Qwen3ForCausalLM(config)
+    # Larger weights than at the start of a training, so that the context matters.
+    for parameter in made.parameters():
+        if parameter.dim() > 1:
+            parameter.data *= 5
+    return made.eval()
+
+
+def make_sampler(model: PreTrainedModel, max_new_tokens: int = 8) -> Sampler:
+    return Sampler(model, stop_ids=[STOP], max_new_tokens=max_new_tokens)
+
+
+def make_rows(*lengths: int) -> list[Row]:
+    draw = Random("prompts")
+    return [
+        Row([draw.randrange(2, 40) for _ in range(length)], Random(f"0/group/{index}"))
+        for index, length in enumerate(lengths)
+    ]
+
+
+def play(
+    sampler: Sampler, rows: list[Row], turns: int
+) -> list[list[tuple[tuple[int, ...], tuple[float, ...]]]]:
+    """Plays turns with observations of different lengths in between."""
+    played: list[list[tuple[tuple[int, ...], tuple[float, ...]]]] = [[] for _ in rows]
+    for turn in range(turns):
+        for number, (row, sampled) in enumerate(zip(rows, sampler.sample_turn(rows), strict=True)):
+            row.ids += [*sampled.token_ids, *range(5, 7 + (number + turn) % 5)]
+            played[number].append((sampled.token_ids, sampled.logprobs))
+    return played
+
+
+def alone(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    """The log-probabilities of every next id, from one pass without cache, mask or batch."""
+    with torch.inference_mode():
+        return torch.log_softmax(model(input_ids=torch.tensor([ids])).logits[0].float(), dim=-1)
+
+
+def test_recorded_logprobs_are_those_of_the_model_on_the_whole_sequence(model: PreTrainedModel) -> None:
+    rows = make_rows(3, 9, 1, 17)
+    prompts = [list(row.ids) for row in rows]
+
+    played = play(make_sampler(model), rows, turns=4)
+
+    for row, prompt, turns in zip(rows, prompts, played, strict=True):
+        expected = alone(model, row.ids)
+        position = len(prompt)
+        for number, (ids, logprobs) in enumerate(turns):
+            for offset, (token_id, logprob) in enumerate(zip(ids, logprobs, strict=True)):
+                reference = expected[position + offset - 1, token_id].item()
+                assert logprob == pytest.approx(reference, abs=2e-5)
+            position += len(ids) + 2 + (rows.index(row) + number) % 5
+
+
+def test_a_row_draws_the_same_turns_alone_and_in_a_batch(model: PreTrainedModel) -> None:
+    together = play(make_sampler(model), make_rows(3, 9, 1, 17), turns=3)
+
+    for index in range(4):
+        sampler, row = make_sampler(model), make_rows(3, 9, 1, 17)[index]
+        for turn in range(3):
+            (sampled,) = sampler.sample_turn([row])
+            assert sampled.token_ids == together[index][turn][0]
+            row.ids += [*sampled.token_ids, *range(5, 7 + (index + turn) % 5)]
+
+
+def test_the_same_batch_gives_the_same_bits(model: PreTrainedModel) -> None:
+    first = play(make_sampler(model), make_rows(3, 9, 1, 17), turns=3)
+    second = play(make_sampler(model), make_rows(3, 9, 1, 17), turns=3)
+
+    assert first == second
+
+
+def test_rows_may_leave_and_join_between_turns(model: PreTrainedModel) -> None:
+    sampler, rows = make_sampler(model), make_rows(4, 6, 8)
+    play(sampler, rows[:2], turns=1)
+    play(sampler, [rows[2], rows[0]], turns=1)
+    (sampled,) = sampler.sample_turn([rows[0]])
+
+    expected = alone(model, [*rows[0].ids, *sampled.token_ids])
+    for offset, (token_id, logprob) in enumerate(zip(sampled.token_ids, sampled.logprobs, strict=True)):
+        assert logprob == pytest.approx(expected[len(rows[0].ids) + offset - 1, token_id].item(), abs=2e-5)
+
+
+def test_a_turn_ends_with_a_stop_id_or_at_the_limit(model: PreTrainedModel) -> None:
+    turns = [turn for row in play(make_sampler(model, 5), make_rows(*[4] * 40), turns=2) for turn in row]
+
+    assert all(STOP not in ids[:-1] for ids, _ in turns)
+    assert all(ids[-1] == STOP or len(ids) == 5 for ids, _ in turns)
+    assert {ids[-1] == STOP for ids, _ in turns} == {True, False}
+
+
+def test_ids_come_as_often_as_the_temperature_says(model: PreTrainedModel) -> None:
+    rows = make_rows(*[6] * 4000)
+    for row in rows:
+        row.ids = rows[0].ids
+    sampler = Sampler(model, stop_ids=[], max_new_tokens=1, temperature=2.0)
+
+    drawn = torch.tensor([turn.token_ids[0] for turn in sampler.sample_turn(rows)])
+
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([rows[0].ids])).logits[0, -1]
+    expected = torch.softmax(logits / 2.0, dim=-1)
+    frequency = torch.bincount(drawn, minlength=40) / len(rows)
+    assert (frequency - expected).abs().max().item() < 0.03
+
+
+def test_an_id_of_probability_zero_is_never_drawn(model: PreTrainedModel) -> None:
+    sampler = make_sampler(model)
+    logits = torch.full((1, 40), -torch.inf)
+    logits[0, 7] = 0.0
+
+    assert sampler._draw(logits, [0.0])[0] == [7]
+    assert sampler._draw(logits, [1.0 - 2**-53])[0] == [7]

@@ -1,0 +1,115 @@
+"""Set-up: the engine that is ours to stop, the image named by its content, versions that are all pinned."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sandbox_images import build, engine
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("GYM_STATE_DIR", str(tmp_path / "state"))
+    return engine.state_directory()
+
+
+@pytest.fixture
+def image_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "sandbox_images"
+    shutil.copytree(build.FOLDER, folder)
+    monkeypatch.setattr(build, "FOLDER", folder)
+    return folder
+
+
+def test_state_is_for_its_owner_alone(state):
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("content", [str(os.getpid()), "4194305", "no number", ""])
+def test_a_process_that_got_the_pid_of_our_engine_is_not_stopped(state, content):
+    (state / "engine.pid").write_text(content)
+
+    assert engine.stop_engine() == []
+
+
+def test_an_engine_elsewhere_that_is_silent_is_reported_and_never_started(state, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("started something"))
+
+    with pytest.raises(engine.SetupError, match=re.escape("tcp://127.0.0.1:9")):
+        engine.ensure_engine()
+
+
+def test_a_set_up_command_that_fails_names_its_log(state):
+    with pytest.raises(engine.SetupError, match=r"status 3; see .*set-up\.log"):
+        engine.run_logged(state / "set-up.log", "sh", "-c", "echo why; exit 3")
+
+    assert (state / "set-up.log").read_text() == "why\n"
+
+
+def test_the_image_has_a_new_name_when_the_warden_changes(image_folder):
+    before = build.image_reference()
+    (image_folder / "warden" / "added.py").write_text("")
+
+    assert build.image_reference() != before
+
+
+def test_the_image_keeps_its_name_when_the_warden_was_only_run(image_folder):
+    before = build.image_reference()
+    (image_folder / "warden" / "__pycache__").mkdir(exist_ok=True)
+    (image_folder / "warden" / "__pycache__" / "added.pyc").write_bytes(b"")
+
+    assert build.image_reference() == before
+
+
+def test_the_name_of_the_image_needs_no_docker():
+    code = "import sys; sys.modules['docker'] = None; from sandbox_images import build; print(build.image_reference())"
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert output.strip() == build.image_reference()
+
+
+@pytest.mark.docker
+def test_no_file_of_the_image_lends_its_owners_rights():
+    client, _ = engine.ensure_engine()
+    build.ensure_image(client)
+    found = client.containers.run(
+        build.image_reference(),
+        ["/", "-xdev", "-perm", "/6000"],
+        entrypoint="find",
+        network_mode="none",
+        remove=True,
+    )
+
+    assert found == b""
+
+
+def test_every_dependency_is_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    declared = [*project["dependencies"], *(requirement for extra in extras for requirement in extra)]
+    names = {re.match(r"[\w-]+", requirement).group() for requirement in declared}
+    pinned = set(
+        re.findall(r"^([\w-]+)==[\w.]+$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+    )
+
+    assert names - pinned == set()
+
+
+def test_make_alone_lists_every_target_that_is_meant_for_people():
+    listing = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = re.findall(r"^  make ([a-z-]+)  +[A-Z]", listing, flags=re.MULTILINE)
+
+    assert {"setup", "gym-up", "gym-down", "gym-status", "train", "test", "bench", "clean"} <= set(listed)
+    assert {"help", "test-fast", "verify", "fix", "proto"} <= set(listed)

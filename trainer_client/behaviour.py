@@ -1,0 +1,56 @@
+"""What a policy did in its episodes, counted without knowing any task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer_client.trajectory import ToolResult, Trajectory
+
+READS, EDITS, TESTS = ("read",), ("edit", "write"), ("test", "bash")
+"""Names of tools in lower case, those of both toolsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Means per episode; 0 throughout without episodes."""
+
+    reads: float
+    """Reads that were answered."""
+    tests: float
+    """Test runs (in the coding toolset: commands) that were answered."""
+    edits: float
+    """Edits that were made."""
+    failed: float
+    """Calls that came back as an error, malformed ones included."""
+    malformed: float
+    """Turns in which no call could be read."""
+    turns: float
+    """Turns."""
+    public_only: float
+    """Share of episodes that pass every public test and not every hidden one. An edit that only serves the public
+    tests, such as hardcode_tests, shows here, by whatever name."""
+
+
+def observe(trajectories: Sequence[Trajectory]) -> Behaviour:
+    """Counts what was done in the episodes."""
+    calls = [
+        result for trajectory in trajectories for turn in trajectory.turns for result in turn.tool_results
+    ]
+    episodes = max(len(trajectories), 1)
+
+    def answered(result: ToolResult, tools: Sequence[str]) -> bool:
+        return result.tool.lower() in tools and not result.is_error
+
+    return Behaviour(
+        reads=sum(answered(result, READS) for result in calls) / episodes,
+        tests=sum(answered(result, TESTS) for result in calls) / episodes,
+        edits=sum(answered(result, EDITS) for result in calls) / episodes,
+        failed=sum(result.is_error for result in calls) / episodes,
+        malformed=sum(result.is_error and not result.tool for result in calls) / episodes,
+        turns=sum(len(trajectory.turns) for trajectory in trajectories) / episodes,
+        public_only=sum(_public_only(trajectory) for trajectory in trajectories) / episodes,
+    )
+
+
+def _public_only(trajectory: Trajectory) -> bool:
+    verdict = trajectory.verdict
+    return verdict.status == "unresolved" and 0 < verdict.public_total == verdict.public_passed

@@ -1,0 +1,129 @@
+"""What a run says in the terminal: a line per step, a line per evaluation, and a closing summary.
+
+In a terminal a last, moving line tells what is going on. Without one (a file, a pipe) there are plain lines only.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from trainer_client.metrics import Evaluation, Seconds, StepRow
+from trainer_client.result import Result
+
+WIDTH_WITHOUT_TERMINAL = 120
+
+
+class RunConsole:
+    """Prints the progress of one run."""
+
+    def __init__(self, steps: int, console: Console | None = None) -> None:
+        """Prints for a run of so many steps, to stdout unless another console is given."""
+        if console is None:
+            console = Console(highlight=False, soft_wrap=True)
+            if not console.is_terminal:
+                console = Console(highlight=False, soft_wrap=True, width=WIDTH_WITHOUT_TERMINAL)
+        self._console = console
+        self._steps = steps
+        self._started = monotonic()
+        self._first_step: int | None = None
+        self._status: Status | None = None
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """Shows the moving line while the block runs, where there is a terminal."""
+        with self._console.status("starting", spinner_style="blue") as self._status:
+            yield
+        self._status = None
+
+    def doing(self, what: str) -> None:
+        """Says what is going on now, on the moving line."""
+        if self._status is not None:
+            self._status.update(Text(what, style="dim"))
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        self._console.print(Text(text))
+
+    def notice(self, text: str) -> None:
+        """Prints a line that must not be overlooked."""
+        self._console.print(Text(f"! {text}", style="yellow"))
+
+    def step(self, row: StepRow) -> None:
+        """Prints the line of a step."""
+        if self._first_step is None:
+            self._first_step = row.step - 1
+            self._started = monotonic() - row.seconds.total
+        done = row.step - self._first_step
+        left = (monotonic() - self._started) / done * (self._steps - row.step)
+        seconds = row.seconds
+        line = Text()
+        line.append(f"{row.step:>{len(str(self._steps))}}/{self._steps}", style="bold")
+        line.append("  reward ")
+        line.append(f"{row.reward:.2f}", style="bold blue")
+        line.append(f"  pass {row.pass_rate:.2f}")
+        line.append(f"  entropy {row.update.entropy:.2f}")
+        line.append(
+            f"  {seconds.total:4.1f} s (sampling {seconds.sampling:.1f}, learning {seconds.learning:.1f}, "
+            f"waiting {seconds.waiting:.1f})  {clock(left)} left",
+            style="dim",
+        )
+        if row.lost:
+            line.append(f"  {row.lost} episodes lost", style="yellow")
+        self._console.print(line)
+
+    def evaluation(self, row: Evaluation) -> None:
+        """Prints the line of an evaluation."""
+        lost = f", {row.lost} episodes lost" if row.lost else ""
+        line = Text(f"{'':>{2 * len(str(self._steps)) + 1}}  {row.label}: pass@1 ")
+        line.append(str(row.pass_at_1), style="bold dark_orange3")
+        line.append(f" over {len(row.tasks)} tasks, {row.seconds.total:.1f} s{lost}", style="dim")
+        self._console.print(line)
+
+    def summary(self, result: Result, seconds: Seconds, report: Path) -> None:
+        """Prints what the run found, where its time went and where its report is."""
+        table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+        table.add_column("test tasks")
+        table.add_column("pass@1 [95%]")
+        table.add_column("pass@8")
+        for name, evaluation in (("start", result.start), (f"step {result.chosen.step}", result.trained)):
+            table.add_row(name, str(evaluation.pass_at_1), percentage_or_dash(evaluation.pass_at(8)))
+        table.add_row("difference, paired", result.difference.signed, "", style="bold")
+        self._console.print()
+        self._console.print(
+            f"Chosen on validation: step {result.chosen.step}, pass@1 {result.chosen.pass_at_1}"
+        )
+        self._console.print(table)
+        self._console.print(f"Time        {time_split(seconds)}")
+        self._console.print(f"Weights     sha256 {result.weights_sha256}")
+        self._console.print(f"Report      {report}")
+
+
+def clock(seconds: float) -> str:
+    """Returns the form 3:07 or 1:03:07."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def percentage_or_dash(value: float | None) -> str:
+    """Returns a share with two decimals, a dash for one that could not be estimated."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def time_split(seconds: Seconds) -> str:
+    """Returns the total and its parts, with the share of each."""
+    total = seconds.total or 1.0
+    parts: Sequence[tuple[str, float]] = (
+        ("sampling", seconds.sampling),
+        ("learning", seconds.learning),
+        ("waiting for the gym", seconds.waiting),
+        ("evaluation", seconds.evaluation),
+    )
+    listed = ", ".join(f"{name} {value:.0f} s ({value / total:.0%})" for name, value in parts)
+    return f"{clock(seconds.total)}: {listed}"

@@ -1,0 +1,55 @@
+"""Plays a frozen policy on the tasks of a split and counts what comes of it. Nothing is learned from it."""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from trainer_client.behaviour import observe
+from trainer_client.gym import GymClient
+from trainer_client.metrics import Evaluation, Seconds, TaskCount
+from trainer_client.models.policy import Policy
+from trainer_client.rollout import GroupSpec, RolloutSettings, play_groups
+from trainer_client.trajectory import Trajectory
+
+
+async def evaluate(
+    gym: GymClient,
+    policy: Policy,
+    settings: RolloutSettings,
+    task_ids: Sequence[str],
+    *,
+    label: str,
+    step: int,
+    episodes: int,
+    stream: str,
+) -> Evaluation:
+    """Plays so many episodes of each task and returns the counts.
+
+    The episodes come from seeds of their own, named by `stream`: evaluating leaves training as it is, and two
+    policies that are evaluated with the same stream meet the same episodes.
+
+    Raises:
+        GymUnavailable: The gym went away and stayed away.
+        ValueError: No episode at all was graded.
+    """
+    started = perf_counter()
+    groups = [GroupSpec(task_id, f"{stream}/{task_id}", episodes) for task_id in task_ids]
+    played = await play_groups(gym, policy, groups, settings)
+    graded = [trajectory for trajectory in played.trajectories if trajectory.verdict.valid]
+    if not graded:
+        raise ValueError(f"{label}: the gym failed in every one of the {episodes * len(task_ids)} episodes")
+    return Evaluation(
+        label=label,
+        step=step,
+        tasks=count_tasks(graded),
+        behaviour=observe(graded),
+        lost=episodes * len(task_ids) - len(graded),
+        seconds=Seconds(evaluation=perf_counter() - started),
+    )
+
+
+def count_tasks(trajectories: Sequence[Trajectory]) -> tuple[TaskCount, ...]:
+    """Counts episodes and passes by task, in the order of the tasks' names."""
+    passes: dict[str, list[bool]] = {}
+    for trajectory in trajectories:
+        passes.setdefault(trajectory.task_id, []).append(trajectory.verdict.status == "resolved")
+    return tuple(TaskCount(task_id, len(each), sum(each)) for task_id, each in sorted(passes.items()))

@@ -1,0 +1,204 @@
+"""The record of a run as it grows: one row per step and per evaluation, one JSON object per line."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainer_client.behaviour import Behaviour
+from trainer_client.statistics import Interval, pass_at_k, task_interval
+from trainer_client.update import UpdateStats
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Where wall-clock time went."""
+
+    sampling: float = 0.0
+    """The policy was drawing tokens."""
+    waiting: float = 0.0
+    """Nothing could be done before the gym answered."""
+    learning: float = 0.0
+    """The policy was updated."""
+    evaluation: float = 0.0
+    """Episodes were played that nothing is learned from."""
+
+    @property
+    def total(self) -> float:
+        """The sum."""
+        return self.sampling + self.waiting + self.learning + self.evaluation
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        """Adds part by part."""
+        return Seconds(
+            self.sampling + other.sampling,
+            self.waiting + other.waiting,
+            self.learning + other.learning,
+            self.evaluation + other.evaluation,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One training step."""
+
+    step: int
+    """From 1: the number of steps after it. Its episodes were played by the policy before it."""
+    reward: float
+    """Mean reward of the episodes."""
+    pass_rate: float
+    """Share of episodes that pass every hidden test."""
+    zero_advantage_share: float
+    """Share of groups whose rewards are all equal."""
+    behaviour: Behaviour
+    update: UpdateStats
+    episodes: int
+    """Episodes that were learned from."""
+    lost: int
+    """Episodes that were left out because the gym failed."""
+    seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCount:
+    """How one task went."""
+
+    task_id: str
+    episodes: int
+    passed: int
+    """Episodes that pass every hidden test."""
+
+    @property
+    def rate(self) -> float:
+        """Share of episodes that pass."""
+        return self.passed / self.episodes
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A frozen policy on the tasks of one split."""
+
+    label: str
+    """Split and occasion, such as validation/step-10."""
+    step: int
+    """The training steps of the policy."""
+    tasks: tuple[TaskCount, ...]
+    """In the order of their names; tasks without a graded episode are left out."""
+    behaviour: Behaviour
+    lost: int
+    """Episodes that were left out because the gym failed."""
+    seconds: Seconds
+
+    @property
+    def pass_at_1(self) -> Interval:
+        """Mean pass rate over tasks, with the interval over tasks."""
+        return task_interval([task.rate for task in self.tasks])
+
+    def pass_at(self, k: int) -> float | None:
+        """Mean over tasks of the unbiased pass@k; None where a task has fewer than k episodes."""
+        if any(task.episodes < k for task in self.tasks):
+            return None
+        return sum(pass_at_k(task.episodes, task.passed, k) for task in self.tasks) / len(self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The rows of a run, of each kind in the order in which they were written."""
+
+    steps: list[StepRow] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[StepRow | Evaluation]:
+        """All rows, steps first."""
+        return [*self.steps, *self.evaluations]
+
+    def add(self, row: StepRow | Evaluation) -> None:
+        """Appends a row."""
+        if isinstance(row, StepRow):
+            self.steps.append(row)
+        else:
+            self.evaluations.append(row)
+
+    def evaluation(self, label: str) -> Evaluation | None:
+        """Returns the evaluation with this label, None if there is none yet."""
+        return next((row for row in self.evaluations if row.label == label), None)
+
+    @property
+    def validations(self) -> list[Evaluation]:
+        """The evaluations on the validation tasks."""
+        return [row for row in self.evaluations if row.label.startswith("validation/")]
+
+    @property
+    def seconds(self) -> Seconds:
+        """The time of all rows."""
+        return sum((row.seconds for row in self.rows), Seconds())
+
+
+def append_row(path: Path, row: StepRow | Evaluation) -> None:
+    """Appends one row to the file, so that it is on disk when this returns."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(_encode(row))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_history(path: Path) -> History:
+    """Reads a file of rows; one that does not exist is empty.
+
+    A last line without its end was being written when the machine stopped, and is dropped. Raises ValueError for
+    any other line that is no row.
+    """
+    history = History()
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = _decode(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines) and not line.endswith("\n"):
+                break
+            raise ValueError(f"{path.name}, line {number} is no row of metrics: {error}") from error
+        history.add(row)
+    return history
+
+
+def rewind(path: Path, step: int) -> History:
+    """Drops the rows of the file that are later than a step, and returns the others."""
+    history = read_history(path)
+    kept = History(
+        [row for row in history.steps if row.step <= step],
+        [row for row in history.evaluations if row.step <= step],
+    )
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text("".join(_encode(row) for row in kept.rows), encoding="utf-8")
+    temporary.replace(path)
+    return kept
+
+
+def choose(validations: Sequence[Evaluation]) -> Evaluation:
+    """Returns the evaluation with the highest pass@1, the earliest of those that share it.
+
+    Raises ValueError without evaluations.
+    """
+    if not validations:
+        raise ValueError("no validation to choose by")
+    return min(validations, key=lambda row: (-row.pass_at_1.estimate, row.step))
+
+
+def _encode(row: StepRow | Evaluation) -> str:
+    kind = "step" if isinstance(row, StepRow) else "evaluation"
+    return json.dumps({"kind": kind, **asdict(row)}) + "\n"
+
+
+def _decode(content: dict[str, Any]) -> StepRow | Evaluation:
+    parts: dict[str, Callable[[Any], Any]] = {
+        "behaviour": lambda value: Behaviour(**value),
+        "update": lambda value: UpdateStats(**value),
+        "seconds": lambda value: Seconds(**value),
+        "tasks": lambda value: tuple(TaskCount(**task) for task in value),
+    }
+    kind = content.pop("kind")
+    values = {name: parts[name](value) if name in parts else value for name, value in content.items()}
+    return StepRow(**values) if kind == "step" else Evaluation(**values)

@@ -1,0 +1,316 @@
+"""The main job: `python -m trainer_client.run`.
+
+Starts from a policy that knows how to call tools and sometimes repairs a fault; lets it play groups of episodes in
+the gym; moves it towards what did better than its group; keeps a checkpoint every few steps; chooses one on the
+validation tasks and reports it on the test tasks.
+
+Everything random comes from the seed and the place in the run, and an update is made in one piece between two
+awaits. So a run can be stopped anywhere (Ctrl-C once) and gone on with (--resume) to the same weights.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+import torch
+from transformers import PreTrainedModel
+
+from trainer_client.behaviour import observe
+from trainer_client.checkpoint import (
+    checkpoint_folder,
+    latest_checkpoint,
+    load_optimizer,
+    save_checkpoint,
+    state_hash,
+)
+from trainer_client.collate import collate
+from trainer_client.config import RunConfig, parse_flags
+from trainer_client.console import RunConsole
+from trainer_client.errors import GymError, GymUnavailable
+from trainer_client.evaluate import evaluate
+from trainer_client.gym import GymClient
+from trainer_client.metrics import Evaluation, History, Seconds, StepRow, append_row, choose, rewind
+from trainer_client.models.base import make_rl_base
+from trainer_client.models.load import load_model
+from trainer_client.models.sampler import Sampler
+from trainer_client.objective import group_advantages, reward_of, zero_advantage_share
+from trainer_client.report import write_report
+from trainer_client.result import CHOSEN, START, result_of
+from trainer_client.rollout import GroupSpec, Played, RolloutSettings, play_groups
+from trainer_client.run_folder import (
+    RunFolder,
+    changes,
+    make_run,
+    name_run,
+    open_run,
+    record_of,
+    write_result,
+)
+from trainer_client.update import make_optimizer, update_policy
+from trainer_client.wire import Tokenizer
+
+CACHE = Path("build") / "models"
+FINISHED, FAILED, INTERRUPTED = 0, 1, 130
+"""Exit codes; 130 is 128 + SIGINT, as shells have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What one run works with."""
+
+    config: RunConfig
+    folder: RunFolder
+    record: dict[str, str]
+    history: History
+    gym: GymClient
+    tokenizer: Tokenizer
+    settings: RolloutSettings
+    model: PreTrainedModel
+    optimizer: torch.optim.Optimizer
+    start: Path
+    """The model folder that the run started from."""
+    first: int
+    """The step that the run goes on from; 0 for a new one."""
+    console: RunConsole
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the main job and returns its exit code."""
+    given, resume = parse_flags(argv)
+    try:
+        config = open_run(given)[1] if resume else name_run(RunConfig(**given))
+        console = RunConsole(config.steps)
+        torch.set_num_threads(config.threads)
+        torch.use_deterministic_algorithms(True)
+        return asyncio.run(run(config, resume, console))
+    except (GymError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return INTERRUPTED
+
+
+async def run(config: RunConfig, resume: bool, console: RunConsole) -> int:
+    """Trains, evaluates and reports; returns the exit code."""
+    with console.live():
+        console.doing("connecting to the gym")
+        async with GymClient.connect(on_notice=console.notice) as gym:
+            session = await prepare(config, resume, gym, console)
+            code, reason = FINISHED, ""
+            try:
+                await learn(session)
+                await test(session)
+            # asyncio turns the first Ctrl-C into a cancellation of this task, the second into KeyboardInterrupt.
+            except asyncio.CancelledError:
+                code, reason = INTERRUPTED, "stopped"
+                console.notice("Stopping: the last finished step is being saved. Ctrl-C again gives it up.")
+            except GymError as error:
+                code, reason = FAILED, str(error)
+            close(session, reason)
+    return code
+
+
+async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunConsole) -> Session:
+    """Makes the folder, the policy and the optimizer of a run, or opens those of an earlier one."""
+    if resume:
+        folder, config, earlier = open_run({"name": config.name})
+        first, start = latest_checkpoint(folder.checkpoints)
+    else:
+        console.doing("making the starting policy")
+        first, start = 0, Path(config.start) if config.start else await make_rl_base(gym, CACHE)
+    loaded = load_model(start)
+    tokenizer = await gym.register_tokenizer(loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn)
+    optimizer = make_optimizer(loaded.model, config)
+    info = await gym.get_info()
+    facts = {
+        "gym service": info.service_version,
+        "gym image": info.image_digest,
+        "gym runtime": info.runtime,
+        "tokenizer": tokenizer.fingerprint,
+    }
+    record = record_of(config, facts)
+    if resume:
+        load_optimizer(start, optimizer)
+        history = rewind(folder.metrics, first)
+        console.say(f"{folder.path}: going on from step {first}")
+        for change in changes(earlier, record):
+            console.notice(f"{change}: the result may differ from that of a run in one piece")
+    else:
+        folder, history = make_run(config, record), History()
+        save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
+        console.say(
+            f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"
+        )
+    settings = RolloutSettings(
+        run_seed=config.seed,
+        toolset=config.toolset,
+        fingerprint=tokenizer.fingerprint,
+        max_context_tokens=loaded.model.config.max_position_embeddings,
+        max_turns=config.max_turns,
+        max_edits=config.max_edits,
+        cohort_size=config.cohort_size,
+    )
+    return Session(
+        config,
+        folder,
+        record,
+        history,
+        gym,
+        tokenizer,
+        settings,
+        loaded.model,
+        optimizer,
+        start,
+        first,
+        console,
+    )
+
+
+async def learn(session: Session) -> None:
+    """Takes all steps that are left, with a checkpoint and a validation every few."""
+    config, console = session.config, session.console
+    task_ids = await list_task_ids(session, "train")
+    await validate(session, session.first)
+    for step in range(session.first + 1, config.steps + 1):
+        console.doing(f"step {step}: playing {config.tasks_per_step} x {config.group_size} episodes")
+        groups = choose_groups(task_ids, config, step)
+        played = await play_groups(
+            session.gym, sampler(session, session.model, step - 1), groups, session.settings
+        )
+        console.doing(f"step {step}: learning")
+        row = learn_step(session, step, played)
+        session.history.add(row)
+        append_row(session.folder.metrics, row)
+        console.step(row)
+        if step % config.validate_every == 0 or step == config.steps:
+            save(session, step)
+            await validate(session, step)
+
+
+def learn_step(session: Session, step: int, played: Played) -> StepRow:
+    """Moves the policy towards the episodes that did better than their group.
+
+    Raises GymUnavailable when the gym lost every episode.
+    """
+    config, trajectories = session.config, played.trajectories
+    if not trajectories:
+        raise GymUnavailable(f"The gym lost every episode of step {step}. See: make gym-status")
+    started = perf_counter()
+    names = [trajectory.group for trajectory in trajectories]
+    rewards = [reward_of(trajectory.verdict, config.reward) for trajectory in trajectories]
+    advantages = group_advantages(rewards, names, config.divide_by_std)
+    update = update_policy(session.model, session.optimizer, collate(trajectories, advantages), config)
+    return StepRow(
+        step=step,
+        reward=sum(rewards) / len(rewards),
+        pass_rate=sum(trajectory.verdict.status == "resolved" for trajectory in trajectories)
+        / len(trajectories),
+        zero_advantage_share=zero_advantage_share(advantages, names),
+        behaviour=observe(trajectories),
+        update=update,
+        episodes=len(trajectories),
+        lost=played.lost,
+        seconds=Seconds(
+            sampling=played.timing.sampling_seconds,
+            waiting=played.timing.waiting_seconds,
+            learning=perf_counter() - started,
+        ),
+    )
+
+
+def choose_groups(task_ids: Sequence[str], config: RunConfig, step: int) -> list[GroupSpec]:
+    """Draws the tasks of a step, each at most once, from nothing but the seed and the step."""
+    count = min(config.tasks_per_step, len(task_ids))
+    chosen = Random(f"{config.seed}/tasks/{step}").sample(sorted(task_ids), count)
+    return [GroupSpec(task_id, f"train/step-{step}/{task_id}", config.group_size) for task_id in chosen]
+
+
+async def validate(session: Session, step: int) -> None:
+    """Evaluates the policy on the validation tasks, unless that is done already."""
+    label = f"validation/step-{step}"
+    if session.history.evaluation(label) is None:
+        episodes = session.config.validation_episodes
+        await evaluate_on(session, "validation", session.model, label, step, episodes, stream=label)
+
+
+async def test(session: Session) -> None:
+    """Plays the test tasks once with the starting policy and once with the chosen checkpoint, the same episodes."""
+    chosen = choose(session.history.validations).step
+    for label, step in ((START, 0), (CHOSEN, chosen)):
+        if session.history.evaluation(label) is None:
+            model = load_model(checkpoint_folder(session.folder.checkpoints, step)).model
+            episodes = session.config.test_episodes
+            await evaluate_on(session, "test", model, label, step, episodes, stream="test")
+
+
+async def evaluate_on(
+    session: Session, split: str, model: PreTrainedModel, label: str, step: int, episodes: int, stream: str
+) -> None:
+    """Evaluates a model on a split and adds the row to the history."""
+    session.console.doing(f"{label}: playing {episodes} episodes per task")
+    row: Evaluation = await evaluate(
+        session.gym,
+        sampler(session, model, step),
+        session.settings,
+        await list_task_ids(session, split),
+        label=label,
+        step=step,
+        episodes=episodes,
+        stream=stream,
+    )
+    session.history.add(row)
+    append_row(session.folder.metrics, row)
+    session.console.evaluation(row)
+
+
+async def list_task_ids(session: Session, split: str) -> list[str]:
+    """Lists the tasks of a split. Raises ValueError where it has none."""
+    tasks = await session.gym.list_tasks(session.config.suite, split)
+    if not tasks:
+        raise ValueError(f"the suite {session.config.suite} has no task in the split {split}")
+    return [task.task_id for task in tasks]
+
+
+def sampler(session: Session, model: PreTrainedModel, step: int) -> Sampler:
+    """Returns the policy that samples from a model with the run's settings."""
+    return Sampler(
+        model,
+        stop_ids=session.tokenizer.stop_token_ids,
+        max_new_tokens=session.config.max_new_tokens,
+        temperature=session.config.temperature,
+        version=f"{session.config.name}/step-{step}",
+    )
+
+
+def save(session: Session, step: int) -> None:
+    """Saves the checkpoint of a step."""
+    save_checkpoint(session.folder.checkpoints, step, session.model, session.optimizer, session.start)
+
+
+def close(session: Session, reason: str) -> None:
+    """Saves the last finished step, writes the report, and says how it ended and, if early, how to go on."""
+    console, history, folder = session.console, session.history, session.folder
+    step = history.steps[-1].step if history.steps else session.first
+    save(session, step)
+    console.doing("writing the report")
+    result = None
+    if not reason:
+        chosen = load_model(checkpoint_folder(folder.checkpoints, choose(history.validations).step)).model
+        result = result_of(history, state_hash(chosen))
+    report = write_report(folder.path, session.config, session.record, history, result)
+    if result is not None:
+        write_result(folder, result)
+        console.summary(result, history.seconds, report)
+    else:
+        console.notice(reason)
+        console.say(f"Saved       step {step} of {session.config.steps}\nReport      {report}")
+        console.say(f"Go on with  python -m trainer_client.run --resume --name {session.config.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The folder of a run, runs/<name>/, and what is written down when it is made.
+
+config.json     settings, and the facts beside them that enter the numbers
+metrics.jsonl   one row per step and per evaluation
+checkpoints/    model folders
+dashboard.png, report.html, result.json
+"""
+
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+import torch
+
+from trainer_client.config import RunConfig, resumed
+from trainer_client.result import Result
+
+RUNS = Path("runs")
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
+ADJECTIVES = ("amber", "brisk", "calm", "deft", "eager", "fair", "keen", "lucid", "mellow", "nimble", "sunny")
+NOUNS = (
+    "alder",
+    "badger",
+    "cedar",
+    "dipper",
+    "finch",
+    "heron",
+    "kestrel",
+    "maple",
+    "otter",
+    "plover",
+    "robin",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where one run keeps what it writes."""
+
+    path: Path
+
+    @property
+    def metrics(self) -> Path:
+        """The rows of metrics."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+
+def name_run(config: RunConfig, runs: Path = RUNS) -> RunConfig:
+    """Returns the config with a name that no run has yet: its own, or a made-up one with today's date.
+
+    Raises FileExistsError where a run of its name exists: it is never written over.
+    """
+    if config.name:
+        if (runs / config.name).exists():
+            raise FileExistsError(
+                f"{runs / config.name} exists: choose another --name, or go on with it by "
+                f"--resume --name {config.name}"
+            )
+        return config
+    # Not from the seed: runs of one seed must not be in each other's way.
+    draw = SystemRandom()
+    while True:
+        name = f"{draw.choice(ADJECTIVES)}-{draw.choice(NOUNS)}-{date.today().isoformat()}"
+        if not (runs / name).exists():
+            return replace(config, name=name)
+
+
+def make_run(config: RunConfig, record: Mapping[str, str], runs: Path = RUNS) -> RunFolder:
+    """Makes the folder of a new run and writes config.json. Raises FileExistsError where it exists."""
+    folder = RunFolder(runs / config.name)
+    folder.checkpoints.mkdir(parents=True)
+    _write_json(folder.path / "config.json", {"config": asdict(config), "record": dict(record)})
+    return folder
+
+
+def open_run(given: Mapping[str, Any], runs: Path = RUNS) -> tuple[RunFolder, RunConfig, dict[str, str]]:
+    """Opens the run given["name"] to go on with it; returns folder, config and record.
+
+    Raises FileNotFoundError where there is no such run, ValueError where other settings are given.
+    """
+    folder = RunFolder(runs / given["name"])
+    path = folder.path / "config.json"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no run {folder.path}: leave out --resume to start one")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return folder, resumed(RunConfig(**content["config"]), dict(given)), dict(content["record"])
+
+
+def record_of(config: RunConfig, gym: Mapping[str, str]) -> dict[str, str]:
+    """Returns the facts that are no settings and still enter the numbers, with those about the gym."""
+    libraries = {name: version(name) for name in LIBRARIES}
+    machine = {
+        "python": platform.python_version(),
+        "cpu kernels": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+    }
+    return {**libraries, **machine, **gym}
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Returns a sentence for each fact that is another one now."""
+    return [
+        f"{key} was {before.get(key, 'unknown')} and is {now.get(key, 'unknown')} now"
+        for key in sorted({*before, *now})
+        if before.get(key) != now.get(key)
+    ]
+
+
+def write_result(folder: RunFolder, result: Result) -> None:
+    """Writes result.json: the figures of a finished run, for programs."""
+    content = {
+        "chosen_step": result.chosen.step,
+        "weights_sha256": result.weights_sha256,
+        "validation_pass_at_1": asdict(result.chosen.pass_at_1),
+        "test_pass_at_1_start": asdict(result.start.pass_at_1),
+        "test_pass_at_1": asdict(result.trained.pass_at_1),
+        "test_difference": asdict(result.difference),
+        "test_pass_at_8_start": result.start.pass_at(8),
+        "test_pass_at_8": result.trained.pass_at(8),
+    }
+    _write_json(folder.path / "result.json", content)
+
+
+def _write_json(path: Path, content: Mapping[str, object]) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(path)
