@@ -29,7 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve in the foreground")
-    serve.add_argument("--port", type=int, default=0, help="port on the loopback interface; 0 takes a free one")
+    serve.add_argument(
+        "--port", type=int, default=0, help="port on the loopback interface; 0 takes a free one"
+    )
     serve.add_argument("--capacity", type=int, default=64, help="episodes that can be live at once")
     serve.add_argument("--graders", type=int, default=4, help="sandboxes kept for grading")
     serve.add_argument("--single-use", action="store_true", help="throw each sandbox away after one use")
@@ -123,7 +125,9 @@ def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
     isolation = info.isolation
     print(f"serving    {endpoint.address if endpoint else 'nowhere'}")
     print(f"image      {isolation.image_digest}")
-    print(f"isolation  {isolation.runtime}, engine {isolation.engine_version}, kernel {isolation.kernel_version}")
+    print(
+        f"isolation  {isolation.runtime}, engine {isolation.engine_version}, kernel {isolation.kernel_version}"
+    )
     print(f"sandboxes  {info.capacity} at most, {info.warm_sandboxes} warm, {info.live_episodes} in use")
 
 

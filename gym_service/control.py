@@ -6,14 +6,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import docker
 import grpc
+from docker.errors import DockerException
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
+
+from gym_service.sandbox.base import SandboxLost
+from gym_service.sandbox.docker import remove_containers
 from gym_service.state import Endpoint, StateFolder
+from sandbox_images.build import image_reference
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 40.0
@@ -28,7 +34,10 @@ def up(folder: Path, serve_arguments: Sequence[str]) -> pb.GetGymInfoResponse:
     state = StateFolder(folder)
     endpoint = state.endpoint()
     if endpoint and _serves(endpoint):
-        return describe(endpoint)
+        if endpoint.image == image_reference():
+            return describe(endpoint)
+        print("the sandbox image has changed: starting the service again")
+        down(folder)
     with state.log.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "gym_service", "--state-folder", str(folder), "serve", *serve_arguments],
@@ -53,16 +62,21 @@ def down(folder: Path) -> bool:
     """Stops the service; returns whether there was one. Raises ControlError."""
     state = StateFolder(folder)
     endpoint = state.endpoint()
-    if endpoint is None or not _is_service(endpoint.process_id):
-        state.withdraw()
-        return False
-    os.kill(endpoint.process_id, signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_SECONDS
-    while _is_service(endpoint.process_id):
-        if time.monotonic() > deadline:
-            raise ControlError(f"the service (process {endpoint.process_id}) does not stop; see {state.log}")
-        time.sleep(0.05)
-    return True
+    running = endpoint is not None and _is_service(endpoint.process_id)
+    if endpoint is not None and running:
+        os.kill(endpoint.process_id, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while _is_service(endpoint.process_id):
+            if time.monotonic() > deadline:
+                raise ControlError(
+                    f"the service (process {endpoint.process_id}) does not stop; see {state.log}"
+                )
+            time.sleep(0.05)
+    state.withdraw()
+    # A service that was killed could not remove its containers.
+    with suppress(DockerException, SandboxLost):
+        remove_containers(docker.from_env(timeout=30), state.owner)
+    return running
 
 
 def status(folder: Path) -> pb.GetGymInfoResponse | None:

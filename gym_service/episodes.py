@@ -12,43 +12,27 @@ INFRASTRUCTURE, which no reward can come of.
 import asyncio
 import hashlib
 import itertools
-import json
 import logging
 import random
 import secrets
-import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Sequence
 
+from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
 from gym_service.grading import oracle
+from gym_service.play import act, extend
 from gym_service.sandbox.base import FileRefused, SandboxLost
 from gym_service.sandbox.pool import Pool, PooledSandbox
 from gym_service.tasks.model import FunctionInstance, FunctionTask, hidden_cases, instantiate
 from gym_service.tasks.suites import find_task
 from gym_service.tokens import ChatTokenizer
-from gym_service.toolsets.base import Misuse, Progress, Toolset, check_arguments
-from gym_service.toolsets.calls import parse_calls
+from gym_service.toolsets.base import Progress, Toolset
 from gym_service.toolsets.coding import Coding
 from gym_service.toolsets.menu import Menu
-from gym_service.values import (
-    Action,
-    Delta,
-    Message,
-    Observation,
-    StopReason,
-    Submission,
-    ToolCall,
-    ToolResult,
-    Verdict,
-    VerdictStatus,
-)
+from gym_service.values import Action, Observation, StopReason, Submission, Verdict, VerdictStatus
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 TOOLSETS: dict[str, Toolset] = {toolset.name: toolset for toolset in (Menu(), Coding())}
 
@@ -61,91 +45,18 @@ _REAPER_SECONDS = 1.0
 _GRADING_TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeSeed:
-    """What the randomness of an episode comes from."""
-
-    run_seed: int
-    group: str
-    index: int
-
-    def text(self, task_id: str) -> str:
-        """The seed as one text without ambiguity."""
-        return json.dumps([self.run_seed, task_id, self.group, self.index])
-
-
-@dataclass(frozen=True, slots=True)
-class Creation:
-    """A request to open an episode."""
-
-    request_id: str
-    task_id: str
-    toolset: str
-    seed: EpisodeSeed
-    tokenizer_fingerprint: str
-    lease_seconds: float
-    """0 for the longest that is given."""
-    max_turns: int
-    """0 for the toolset's own."""
-    max_edits: int
-    """0 for the toolset's own, -1 for any number."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What came of a turn."""
-
-    observation: Observation
-    stop_reason: StopReason | None
-    """Absent while the episode goes on."""
-
-
-@dataclass(slots=True)
-class _Step:
-    digest: bytes
-    action: object
-    """The action as the client sent it, for the record."""
-    task: "asyncio.Task[StepResult]"
-
-
-@dataclass(slots=True, eq=False)
-class Episode:
-    """One attempt at one task."""
-
-    episode_id: str
-    creation: Creation
-    task: FunctionTask
-    instance: FunctionInstance
-    toolset: Toolset
-    progress: Progress
-    tokenizer: ChatTokenizer | None
-    sandbox: PooledSandbox
-    messages: tuple[Message, ...]
-    prompt: Delta | None
-    max_turns: int
-    lease_seconds: float
-    expires_at: float
-    """When the lease runs out, in seconds of the event loop's clock."""
-    length: int = 0
-    """The ids of the sequence so far."""
-    steps: list[_Step] = field(default_factory=list)
-    stop_reason: StopReason | None = None
-    ending: asyncio.Future[None] | None = None
-    """Exists from the moment that somebody ends the episode; done when the sandbox is given back."""
-    submission: Submission | None = None
-    grading: "asyncio.Task[Verdict] | None" = None
-
-    @property
-    def expire_time(self) -> float:
-        """When the lease runs out, in seconds since the epoch."""
-        return time.time() + self.expires_at - asyncio.get_running_loop().time()
-
-
 class Episodes:
     """All episodes of one service."""
 
     def __init__(
-        self, pool: Pool, *, capacity: int, max_lease_seconds: float, kept: int, private_seed: bytes, graders: int
+        self,
+        pool: Pool,
+        *,
+        capacity: int,
+        max_lease_seconds: float,
+        kept: int,
+        private_seed: bytes,
+        graders: int,
     ) -> None:
         """`private_seed` keys the draw of hidden inputs; it never leaves the service."""
         self._pool = pool
@@ -157,6 +68,9 @@ class Episodes:
         self._by_id: OrderedDict[str, Episode] = OrderedDict()
         self._creations: dict[str, tuple[bytes, asyncio.Task[Episode]]] = {}
         self._live = 0
+        self.idle = asyncio.Event()
+        """Set while no episode holds a sandbox."""
+        self.idle.set()
         self._numbers = itertools.count(1)
         # An id of an earlier life of the service must not name an episode of this one.
         self._prefix = secrets.token_hex(6)
@@ -194,7 +108,7 @@ class Episodes:
         if self._live >= self.capacity:
             message = f"{self.capacity} episodes are live, the most there can be"
             raise AtCapacity(message, "CAPACITY_REACHED", _CAPACITY_RETRY_SECONDS)
-        self._live += 1
+        self._count(1)
         opening = asyncio.create_task(self._open(creation, task, toolset, tokenizer))
         self._creations[creation.request_id] = digest, opening
         try:
@@ -202,7 +116,9 @@ class Episodes:
         except SandboxLost as error:
             raise Unavailable(str(error), "NO_SANDBOX", _OUTAGE_RETRY_SECONDS) from error
 
-    async def step(self, episode_id: str, turn: int, action: Action, digest: bytes, kept: object) -> StepResult:
+    async def step(
+        self, episode_id: str, turn: int, action: Action, digest: bytes, kept: object
+    ) -> StepResult:
         """Plays a turn. `digest` tells actions apart, `kept` goes into the record.
 
         Raises NotFound, NotDue, Conflict, InvalidRequest.
@@ -224,7 +140,7 @@ class Episodes:
             raise NotDue(f"turn {turn - 1} is not answered yet", "TURN_NOT_DUE")
         self._check_action(episode, action)
         playing = asyncio.create_task(self._play(episode, turn, action))
-        episode.steps.append(_Step(digest, kept, playing))
+        episode.steps.append(Step(digest, kept, playing))
         return await asyncio.shield(playing)
 
     async def end(self, episode_id: str, stop_reason: StopReason) -> StopReason:
@@ -299,7 +215,7 @@ class Episodes:
         except BaseException:
             # The same request may come again and must then be tried again.
             del self._creations[creation.request_id]
-            self._live -= 1
+            self._count(-1)
             raise
         edits = creation.max_edits or toolset.max_edits or -1
         lease_seconds = creation.lease_seconds or self.max_lease_seconds
@@ -310,7 +226,8 @@ class Episodes:
             instance=instance,
             toolset=toolset,
             progress=Progress(
-                edits_left=None if edits == -1 else edits, source=instance.files[f"{instance.function_name}.py"]
+                edits_left=None if edits == -1 else edits,
+                source=instance.files[f"{instance.function_name}.py"],
             ),
             tokenizer=tokenizer,
             sandbox=sandbox,
@@ -346,7 +263,7 @@ class Episodes:
 
     async def _play(self, episode: Episode, turn: int, action: Action) -> StepResult:
         try:
-            results, stop_reason = await self._act(episode, action)
+            results, stop_reason = await act(episode, action)
         except SandboxLost as error:
             logger.warning("episode %s lost its sandbox: %s", episode.episode_id, error)
             lost = StopReason.SANDBOX_DEAD if error.by_policy else StopReason.INFRASTRUCTURE
@@ -359,53 +276,7 @@ class Episodes:
         if episode.ending is not None:
             await asyncio.shield(episode.ending)
             return StepResult(Observation(results), _reason(episode))
-        return StepResult(Observation(results, self._extend(episode, action, results)), None)
-
-    async def _act(self, episode: Episode, action: Action) -> tuple[tuple[ToolResult, ...], StopReason | None]:
-        """Carries out the calls of a turn; says whether the policy ended the episode with it."""
-        tools = {tool.name: tool for tool in episode.toolset.tools}
-        try:
-            calls = action.tool_calls
-            if calls is None:
-                text = action.text
-                if text is None:
-                    assert episode.tokenizer is not None and action.token_ids is not None
-                    text = episode.tokenizer.text_of(action.token_ids)
-                calls = parse_calls(text, tools)
-            if not calls:
-                if episode.toolset.answer_ends_episode:
-                    return (), StopReason.NO_TOOL_CALL
-                raise Misuse("malformed_call", f"malformed call: expected one of {', '.join(tools)}")
-        except Misuse as error:
-            return (ToolResult("", error.message, error.kind),), None
-        results: list[ToolResult] = []
-        for call in calls:
-            results.append(await self._call(episode, call))
-            if episode.progress.submitted:
-                return tuple(results), StopReason.SUBMITTED
-        return tuple(results), None
-
-    async def _call(self, episode: Episode, call: ToolCall) -> ToolResult:
-        tool = next((tool for tool in episode.toolset.tools if tool.name == call.tool), None)
-        try:
-            if tool is None:
-                known = ", ".join(tool.name for tool in episode.toolset.tools)
-                raise Misuse("unknown_tool", f"unknown tool; there is {known}")
-            check_arguments(tool, call.arguments)
-            return await episode.toolset.perform(call, episode.instance, episode.progress, episode.sandbox)
-        except Misuse as error:
-            return ToolResult(tool.name if tool else "", error.message, error.kind)
-        except FileRefused as error:
-            return ToolResult(call.tool, f"error: {error.kind.replace('_', ' ')}", error.kind)
-
-    def _extend(self, episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
-        if episode.tokenizer is None:
-            return None
-        spoken = episode.tokenizer.ids_of(action)
-        messages = [Message("tool", result.text, result.tool) for result in results]
-        delta = episode.tokenizer.delta(episode.length + len(spoken), spoken, messages)
-        episode.length = delta.position + len(delta.token_ids)
-        return delta
+        return StepResult(Observation(results, extend(episode, action, results)), None)
 
     async def _finish(self, episode: Episode, stop_reason: StopReason) -> None:
         """Ends an episode once: takes the submission, then gives the sandbox back."""
@@ -430,7 +301,7 @@ class Episodes:
             broken = True
         finally:
             await self._pool.release(episode.sandbox, broken=broken)
-            self._live -= 1
+            self._count(-1)
             episode.ending.set_result(None)
 
     async def _take_submission(self, episode: Episode) -> Submission:
@@ -460,6 +331,13 @@ class Episodes:
                     return Verdict(VerdictStatus.UNRESOLVED, reason="the submission brought the sandbox down")
         return verdict
 
+    def _count(self, change: int) -> None:
+        self._live += change
+        if self._live:
+            self.idle.clear()
+        else:
+            self.idle.set()
+
     def _find(self, episode_id: str) -> Episode:
         episode = self._by_id.get(episode_id)
         if episode is None:
@@ -478,11 +356,9 @@ class Episodes:
 
     async def close(self) -> None:
         """Waits for what is under way, bounded; the pool's sandboxes go with the pool."""
-        tasks: list[asyncio.Future[object]] = [
-            step.task for episode in self._by_id.values() for step in episode.steps if not step.task.done()
-        ]  # type: ignore[misc]
-        if tasks:
-            await asyncio.wait(tasks, timeout=5)
+        steps = [step for episode in self._by_id.values() for step in episode.steps if not step.task.done()]
+        if steps:
+            await asyncio.wait([step.task for step in steps], timeout=5)
 
 
 def _reason(episode: Episode) -> StopReason:

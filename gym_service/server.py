@@ -1,23 +1,22 @@
 """The process of the service: parts put together, started, drained and taken apart again."""
 
 import asyncio
-import hashlib
 import hmac
 import logging
 import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
+
 from gym_service import wire
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
@@ -78,11 +77,9 @@ async def running_gym(
     server = grpc.aio.server(interceptors=[_TokenCheck(token)], options=_OPTIONS)
     servicer = GymServicer(episodes, pool, isolation, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
-    healthcheck = health.aio.HealthServicer()
+    healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(healthcheck, server)
-    reflection.enable_server_reflection(
-        (SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-    )
+    reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     port = server.add_insecure_port(f"127.0.0.1:{config.port}")
     pool.open()
     reaper = asyncio.create_task(episodes.reap())
@@ -109,9 +106,8 @@ async def serve(config: ServiceConfig) -> None:
     lock = state.lock()
     if lock is None:
         raise BlockingIOError(f"another service holds {config.state_folder}")
-    # Names the containers of this state folder, so that services of other folders on the engine are left alone.
-    owner = hashlib.sha256(str(config.state_folder.resolve()).encode()).hexdigest()[:16]
-    engine = DockerEngine(image_reference(), config.limits, owner)
+    image = image_reference()
+    engine = DockerEngine(image, config.limits, state.owner)
     leftovers = await asyncio.to_thread(engine.remove_leftovers)
     if leftovers:
         logger.info("removed %d containers of an earlier service", leftovers)
@@ -121,7 +117,7 @@ async def serve(config: ServiceConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with running_gym(config, engine.start, lambda: isolation, state.grading_seed()) as gym:
-        state.publish(Endpoint(gym.address, gym.token, os.getpid()))
+        state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
         logger.info("serving at %s, image %s", gym.address, isolation.image_digest)
         try:
             await stopped.wait()
@@ -157,12 +153,11 @@ async def _observe(engine: DockerEngine, config: ServiceConfig) -> pb.Isolation:
 
 async def _drained(episodes: Episodes) -> None:
     """Lets live episodes finish, for a bounded time."""
-    deadline = asyncio.get_running_loop().time() + _DRAIN_SECONDS
-    while episodes.live and asyncio.get_running_loop().time() < deadline:
-        await asyncio.sleep(0.1)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(episodes.idle.wait(), _DRAIN_SECONDS)
 
 
-class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped here
+class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs alone
     """Lets through who brings the token. Health is open: it says nothing but whether the service serves."""
 
     def __init__(self, token: str) -> None:
@@ -191,6 +186,12 @@ def _refusing(handler: Any) -> Any:
         yield
 
     if handler.response_streaming:
-        make = grpc.stream_stream_rpc_method_handler if handler.request_streaming else grpc.unary_stream_rpc_method_handler
+        make = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.request_streaming
+            else grpc.unary_stream_rpc_method_handler
+        )
         return make(refuse_stream, handler.request_deserializer, handler.response_serializer)
-    return grpc.unary_unary_rpc_method_handler(refuse, handler.request_deserializer, handler.response_serializer)
+    return grpc.unary_unary_rpc_method_handler(
+        refuse, handler.request_deserializer, handler.response_serializer
+    )

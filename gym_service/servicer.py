@@ -3,16 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
-
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
+
 from gym_service import __version__, wire
 from gym_service.episodes import TOOLSETS, Episodes
 from gym_service.errors import Code, GymError, InvalidRequest
@@ -21,7 +20,7 @@ from gym_service.tasks.suites import SUITES, load_suite
 from gym_service.tokens import ChatTokenizer
 
 logger = logging.getLogger(__name__)
-Context = grpc.aio.ServicerContext
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -162,7 +161,9 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
                 pb.Suite(name=name, task_count=len(tasks), toolsets=sorted(TOOLSETS))
                 for name, tasks in SUITES.items()
             ],
-            tokenizers=[wire.tokenizer_to(tokenizer.facts) for tokenizer in self._episodes.tokenizers.values()],
+            tokenizers=[
+                wire.tokenizer_to(tokenizer.facts) for tokenizer in self._episodes.tokenizers.values()
+            ],
             isolation=self._isolation(),
             capacity=self._episodes.capacity,
             live_episodes=self._episodes.live,
@@ -238,10 +239,12 @@ async def _answer(work: Awaitable[Response], context: Context) -> Response:
 
 async def abort(context: Context, error: GymError) -> NoReturn:
     """Ends a call with an error, in the standard's form and in the contract's own."""
-    details = [ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)]
     message = wire.error_to(error)
+    details = [ErrorInfo(reason=error.reason, domain=ERROR_DOMAIN)]
+    if message.HasField("retry_delay"):
+        details.append(RetryInfo(retry_delay=message.retry_delay))
     status = Status(code=error.code, message=error.message)
-    for detail in (*details, RetryInfo(retry_delay=message.retry_delay)) if message.HasField("retry_delay") else details:
+    for detail in details:
         packed = AnyMessage()
         packed.Pack(detail)
         status.details.append(packed)

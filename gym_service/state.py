@@ -1,12 +1,13 @@
 """The state folder: where a service and the clients of the same user find each other, and nobody else does.
 
-    endpoint.json   address, token and process of the service that runs; readable by its owner alone
-    service.log     its log
-    grading.seed    keys the draw of hidden inputs; kept, so that a replay is graded alike
-    lock            held by the service that runs: one per folder
+endpoint.json   address, token and process of the service that runs; readable by its owner alone
+service.log     its log
+grading.seed    keys the draw of hidden inputs; kept, so that a replay is graded alike
+lock            held by the service that runs: one per folder
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import secrets
@@ -22,6 +23,8 @@ class Endpoint:
     address: str
     token: str
     process_id: int
+    image: str
+    """The name of the sandbox image that it uses."""
 
 
 class StateFolder:
@@ -34,6 +37,9 @@ class StateFolder:
         self.folder = folder
         self.log = folder / "service.log"
         self._endpoint = folder / "endpoint.json"
+        # Services of other folders on the same engine are left alone.
+        self.owner = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+        """Names the containers of this folder's service on an engine."""
 
     def lock(self) -> IO[str] | None:
         """Takes the folder for the life of this process; None when another service holds it."""

@@ -120,12 +120,13 @@ class ChatTokenizer:
     def _render(self, conversation: list[dict[str, str]], *, generate: bool) -> str:
         guarded = [{**message, "content": self._guard(message["content"])} for message in conversation]
         try:
-            rendered, _ = render_jinja_template(
+            rendered = render_jinja_template(
                 [guarded], chat_template=self._template, add_generation_prompt=generate
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise InvalidRequest(f"the chat template does not render: {error}", "TEMPLATE_INVALID") from None
-        return str(rendered[0])
+        # The library's annotation says str; it returns a pair of the texts and the spans of generation.
+        return str(rendered[0][0])
 
     def _render_dummy_prefix(self) -> str:
         before = self._render(_DUMMY, generate=False)

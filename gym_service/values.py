@@ -81,7 +81,9 @@ class StopReason(Enum):
     SANDBOX_DEAD = (8, True, False, False, False)
     INFRASTRUCTURE = (9, False, False, False, True)
 
-    def __init__(self, number: int, terminated: bool, truncated: bool, timed_out: bool, errored: bool) -> None:
+    def __init__(
+        self, number: int, terminated: bool, truncated: bool, timed_out: bool, errored: bool
+    ) -> None:
         self.number = number
         self.terminated = terminated
         self.truncated = truncated

@@ -4,17 +4,17 @@ import hashlib
 from datetime import timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
-
 from gym_contract.v1 import gym_pb2 as pb
-from gym_service.episodes import CLIENT_STOP_REASONS, Creation, Episode, EpisodeSeed, StepResult
+
+from gym_service.episode import Creation, Episode, EpisodeSeed, StepResult
+from gym_service.episodes import CLIENT_STOP_REASONS
 from gym_service.errors import GymError, InvalidRequest
 from gym_service.grading.oracle import GRADER_VERSION
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.tasks.model import FunctionTask, Split
 from gym_service.tokens import TokenizerFacts
-from gym_service.toolsets.base import Toolset
+from gym_service.toolsets.base import Misuse, Toolset
 from gym_service.toolsets.calls import parse_arguments
-from gym_service.toolsets.base import Misuse
 from gym_service.values import (
     Action,
     Delta,
@@ -27,12 +27,12 @@ from gym_service.values import (
     Verdict,
 )
 
-_SPLITS = {
+_SPLITS: dict[int, Split] = {
     pb.SPLIT_TRAIN: Split.TRAIN,
     pb.SPLIT_VALIDATION: Split.VALIDATION,
     pb.SPLIT_TEST: Split.TEST,
 }
-_SPLIT_NUMBERS = {split: number for number, split in _SPLITS.items()}
+_SPLIT_NUMBERS = {split: pb.Split.Name(number) for number, split in _SPLITS.items()}
 _CLIENT_STOP_REASONS = {reason.number: reason for reason in CLIENT_STOP_REASONS}
 
 
@@ -93,9 +93,10 @@ def split_from(number: int) -> Split | None:
     """Reads a split; None for any. Raises InvalidRequest."""
     if number == pb.SPLIT_UNSPECIFIED:
         return None
-    if number not in _SPLITS:
+    split = _SPLITS.get(number)
+    if split is None:
         raise InvalidRequest(f"no split has the number {number}", "SPLIT_UNKNOWN")
-    return _SPLITS[number]
+    return split
 
 
 # --- to the wire ---
@@ -175,7 +176,7 @@ def stepped_to(episode: Episode, result: StepResult) -> pb.StepEpisodeResponse:
 def outcome_to(reason: StopReason) -> pb.Outcome:
     """Writes how an episode ended."""
     return pb.Outcome(
-        stop_reason=reason.number,
+        stop_reason=f"STOP_REASON_{reason.name}",
         terminated=reason.terminated,
         truncated=reason.truncated,
         timed_out=reason.timed_out,
@@ -186,7 +187,7 @@ def outcome_to(reason: StopReason) -> pb.Outcome:
 def verdict_to(verdict: Verdict, image_digest: str) -> pb.Verdict:
     """Writes a verdict."""
     return pb.Verdict(
-        status=verdict.status.value,
+        status=f"VERDICT_STATUS_{verdict.status.name}",
         hidden=_count_to(verdict.hidden),
         public=_count_to(verdict.public),
         reason=verdict.reason,

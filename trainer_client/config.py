@@ -20,7 +20,7 @@ class RunConfig:
     """Name of the run and of its folder below runs/; made up when left out."""
     seed: int = 0
     """Everything random in the run comes from it: the choice of tasks, the episodes, the sampling."""
-    threads: int = 2
+    threads: int = 1
     """CPU threads of the trainer. Another number changes the order of sums, and with it the run."""
     steps: int = 60
     """Training steps."""

@@ -18,6 +18,7 @@ from time import perf_counter
 
 import torch
 from transformers import PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
 
 from trainer_client.behaviour import observe
 from trainer_client.checkpoint import (
@@ -53,7 +54,6 @@ from trainer_client.run_folder import (
 from trainer_client.update import make_optimizer, update_policy
 from trainer_client.wire import Tokenizer
 
-CACHE = Path("build") / "models"
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 """Exit codes; 130 is 128 + SIGINT, as shells have it."""
 
@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = open_run(given)[1] if resume else name_run(RunConfig(**given))
         console = RunConsole(config.steps)
+        disable_progress_bar()
         torch.set_num_threads(config.threads)
         torch.use_deterministic_algorithms(True)
         return asyncio.run(run(config, resume, console))
@@ -122,7 +123,7 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         first, start = latest_checkpoint(folder.checkpoints)
     else:
         console.doing("making the starting policy")
-        first, start = 0, Path(config.start) if config.start else await make_rl_base(gym, CACHE)
+        first, start = 0, Path(config.start) if config.start else await make_rl_base(gym)
     loaded = load_model(start)
     tokenizer = await gym.register_tokenizer(loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn)
     optimizer = make_optimizer(loaded.model, config)

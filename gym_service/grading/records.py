@@ -46,7 +46,10 @@ def _parse(line: bytes) -> Answer:
         return FAILED
     try:
         record = json.loads(
-            line.decode("ascii"), object_pairs_hook=_no_duplicates, parse_constant=_refuse, parse_float=_refuse
+            line.decode("ascii"),
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_refuse,
+            parse_float=_refuse,
         )
         if not isinstance(record, dict) or list(record) != ["value"]:
             return FAILED

@@ -108,28 +108,11 @@ class DockerEngine:
 
     def remove(self, container_id: str) -> None:
         """Kills and removes a container; it is no error if it is gone."""
-        try:
-            self._client.api.remove_container(container_id, force=True, v=True)
-        except NotFound:
-            pass
-        except APIError as error:
-            # 409: another removal is under way.
-            if error.status_code != 409:
-                logger.warning("container %s could not be removed: %s", container_id[:12], error)
-        except (DockerException, requests.RequestException) as error:
-            logger.warning("container %s could not be removed: %s", container_id[:12], error)
+        _remove(self._client, container_id)
 
     def remove_leftovers(self) -> int:
         """Removes the containers that an earlier life of this service left; returns how many."""
-        try:
-            leftovers = self._client.api.containers(
-                all=True, filters={"label": f"{OWNER_LABEL}={self._owner}"}
-            )
-        except (DockerException, requests.RequestException) as error:
-            raise SandboxLost(f"no Docker Engine answers: {error}") from error
-        for container in leftovers:
-            self.remove(container["Id"])
-        return len(leftovers)
+        return remove_containers(self._client, self._owner)
 
     def blames_policy(self, container_id: str) -> bool:
         """Says whose doing it is that a sandbox does not answer; by the engine's evidence alone.
@@ -147,7 +130,7 @@ class DockerEngine:
         api = self._client.api
         config = api.create_container_config(
             image=self._image,
-            command=None,
+            command=[],
             hostname=policy.HOSTNAME,
             user="0:0",
             stdin_open=True,
@@ -168,6 +151,28 @@ class DockerEngine:
             raise
         # The socket stays open on its own; docker-py's wrapper around it is only for blocking use.
         return container_id, stream._sock.dup()
+
+
+def remove_containers(client: docker.DockerClient, owner: str) -> int:
+    """Removes all containers of a service; returns how many. Raises SandboxLost when no engine answers."""
+    try:
+        leftovers = client.api.containers(all=True, filters={"label": f"{OWNER_LABEL}={owner}"})
+    except (DockerException, requests.RequestException) as error:
+        raise SandboxLost(f"no Docker Engine answers: {error}") from error
+    for container in leftovers:
+        _remove(client, container["Id"])
+    return len(leftovers)
+
+
+def _remove(client: docker.DockerClient, container_id: str) -> None:
+    try:
+        client.api.remove_container(container_id, force=True, v=True)
+    except NotFound:
+        pass
+    except (DockerException, requests.RequestException) as error:
+        # 409: another removal is under way.
+        if not isinstance(error, APIError) or error.status_code != 409:
+            logger.warning("container %s could not be removed: %s", container_id[:12], error)
 
 
 class DockerSandbox:
@@ -203,9 +208,7 @@ class DockerSandbox:
         await self._file(Operation.WRITE, body)
 
     async def require_path(self, path: str, *, folder_allowed: bool) -> None:
-        await self._file(
-            Operation.REQUIRE_PATH if folder_allowed else Operation.REQUIRE_FILE, path.encode()
-        )
+        await self._file(Operation.REQUIRE_PATH if folder_allowed else Operation.REQUIRE_FILE, path.encode())
 
     async def run(self, job: Job, timeout_seconds: float) -> Completed:
         timeout_seconds = min(timeout_seconds, self._limits.command_timeout_seconds)

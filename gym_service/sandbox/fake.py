@@ -134,9 +134,6 @@ class FakeSandbox:
         return (0 if found else 1), "".join(found)
 
 
-
-
-
 def _parents(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]

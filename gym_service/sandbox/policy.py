@@ -49,7 +49,10 @@ def host_config(limits: SandboxLimits) -> dict[str, Any]:
         "Privileged": False,
         "ReadonlyRootfs": True,
         # Owned by the warden: an episode can fill them but not change what they are.
-        "Tmpfs": {WORKSPACE: f"{temporary},exec,uid=990,gid=990", "/tmp": f"{temporary},noexec,uid=990,gid=990"},
+        "Tmpfs": {
+            WORKSPACE: f"{temporary},exec,uid=990,gid=990",
+            "/tmp": f"{temporary},noexec,uid=990,gid=990",
+        },
         "Memory": limits.memory_bytes,
         "MemorySwap": limits.memory_bytes,
         "MemorySwappiness": 0,

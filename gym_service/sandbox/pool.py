@@ -36,9 +36,7 @@ class PooledSandbox(Sandbox, Protocol):
 class Pool:
     """Keeps sandboxes warm, lends each to one user at a time, and takes none back that is not as it was."""
 
-    def __init__(
-        self, start: Callable[[], Awaitable[PooledSandbox]], *, size: int, reuse: bool
-    ) -> None:
+    def __init__(self, start: Callable[[], Awaitable[PooledSandbox]], *, size: int, reuse: bool) -> None:
         """`size` counts all sandboxes, lent ones included. Without `reuse` each serves once."""
         self._start = start
         self._size = size

@@ -96,7 +96,9 @@ def _split(text: str) -> list[str]:
         elif character == "#" and word is None:
             raise Misuse("parse_error", "comments are not supported")
         elif character in _SHELL_SYNTAX and character != "#":
-            raise _refuse(f"{shown(character)} is not supported: there is no shell, one plain command per call")
+            raise _refuse(
+                f"{shown(character)} is not supported: there is no shell, one plain command per call"
+            )
         else:
             (word := word if word is not None else []).append(character)
     if quote:
@@ -117,9 +119,11 @@ def _pytest(arguments: list[str]) -> Command:
     rest = iter(arguments)
     for word in rest:
         name, equals, value = word.partition("=")
-        if word in _PYTEST_FLAGS or (equals and name in _PYTEST_VALUES and value in _PYTEST_VALUES[name]):
-            options.append(word)
-        elif name == "--maxfail" and equals and value.isascii() and value.isdigit() and len(value) < 6:
+        if (
+            word in _PYTEST_FLAGS
+            or (equals and name in _PYTEST_VALUES and value in _PYTEST_VALUES[name])
+            or (name == "--maxfail" and equals and value.isascii() and value.isdigit() and len(value) < 6)
+        ):
             options.append(word)
         elif word == "-k":
             expression = next(rest, "")
@@ -136,15 +140,21 @@ def _pytest(arguments: list[str]) -> Command:
     return Command(RunPytest((*options, *targets)), paths=tuple(paths))
 
 
-_PYTEST_FLAGS = frozenset(
-    "-q -qq -v -vv -x -s -l -ra -rA --quiet --verbose --exitfirst --showlocals --no-header --no-summary"
-    " --collect-only --co".split()
-)
+_PYTEST_FLAGS = {
+    *("-q", "-qq", "-v", "-vv", "-x", "-s", "-l", "-ra", "-rA", "--quiet", "--verbose", "--exitfirst"),
+    *("--showlocals", "--no-header", "--no-summary", "--collect-only", "--co"),
+}
 _PYTEST_VALUES = {
     "--tb": {"short", "long", "line", "no", "native", "auto"},
     "--color": {"no"},
     "--capture": {"no", "fd", "sys"},
 }
+
+
+def _is_allowed_value(name: str, value: str) -> bool:
+    if name == "--maxfail":
+        return value.isascii() and value.isdigit() and len(value) < 6
+    return value in _PYTEST_VALUES.get(name, ())
 
 
 def _python(arguments: list[str]) -> Command:
@@ -179,7 +189,9 @@ def _grep(arguments: list[str]) -> Command:
     return Command(job, paths=places) if recursive else Command(job, files=places)
 
 
-def _take_options(name: str, arguments: list[str], *, flags: str, values: str = "") -> tuple[list[str], list[str]]:
+def _take_options(
+    name: str, arguments: list[str], *, flags: str, values: str = ""
+) -> tuple[list[str], list[str]]:
     """Separates options from operands; only single-letter options of the two lists are let through."""
     options: list[str] = []
     operands: list[str] = []

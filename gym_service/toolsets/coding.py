@@ -78,7 +78,9 @@ class Coding:
     def opening(self, instance: FunctionInstance) -> tuple[Message, ...]:
         name = instance.function_name
         what = instance.task.description.format(function=name)
-        tools = "\n".join(f"{tool.name}: {tool.description} Arguments: {tool.parameters_json}" for tool in self.tools)
+        tools = "\n".join(
+            f"{tool.name}: {tool.description} Arguments: {tool.parameters_json}" for tool in self.tools
+        )
         request = f"A test in test_{name}.py fails. Repair {name}.py. {what}"
         return (Message("system", f"{_SYSTEM}\n\n{tools}"), Message("user", request))
 
@@ -93,7 +95,9 @@ class Coding:
             raise Misuse("is_directory", f"{WORKSPACE} is a folder")
         match call.tool:
             case "Read":
-                return await self._read(path, arguments.get("offset"), arguments.get("limit"), progress, sandbox)
+                return await self._read(
+                    path, arguments.get("offset"), arguments.get("limit"), progress, sandbox
+                )
             case "Edit":
                 return await self._edit(path, arguments, progress, sandbox)
             case _:
@@ -146,8 +150,8 @@ class Coding:
             progress.edits_left -= 1
         return ToolResult("Edit", f"edited {shown(path)}")
 
-    async def _bash(self, text: str, timeout: object, sandbox: Sandbox) -> ToolResult:
-        timeout_ms = timeout if isinstance(timeout, int) else _DEFAULT_BASH_SECONDS * 1000
+    async def _bash(self, text: str, given_ms: object, sandbox: Sandbox) -> ToolResult:
+        timeout_ms = given_ms if isinstance(given_ms, int) else _DEFAULT_BASH_SECONDS * 1000
         if timeout_ms < 1:
             raise Misuse("invalid_arguments", "Bash: timeout is a positive number of milliseconds")
         command = parse_command(text)

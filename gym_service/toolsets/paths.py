@@ -13,7 +13,9 @@ def workspace_path(path: str) -> str:
     """
     if not path or "\0" in path:
         raise Misuse("invalid_path", "the path is empty or holds a NUL byte")
-    if len(path) > MAX_PATH_CHARACTERS or any(len(part.encode(errors="replace")) > 255 for part in path.split("/")):
+    if len(path) > MAX_PATH_CHARACTERS or any(
+        len(part.encode(errors="replace")) > 255 for part in path.split("/")
+    ):
         raise Misuse("name_too_long", "the path is too long")
     try:
         path.encode()

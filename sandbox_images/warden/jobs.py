@@ -106,7 +106,9 @@ def _call(file: str, function: str, arguments: list[list[Any]]) -> int:
                 if len(line) > MAX_RESULT_CHARACTERS:
                     line = '{"failed": "too_large"}'
             except BaseException as error:
-                line = '{"failed": "%s"}' % ("not_plain_data" if isinstance(error, _NotPlainData) else "raised")
+                line = '{"failed": "%s"}' % (
+                    "not_plain_data" if isinstance(error, _NotPlainData) else "raised"
+                )
             results.write(line + "\n")
             results.flush()
     return 0

@@ -1,0 +1,96 @@
+"""One episode: what it was asked for, what it works on, and how far it has come."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field
+
+from gym_service.sandbox.pool import PooledSandbox
+from gym_service.tasks.model import FunctionInstance, FunctionTask
+from gym_service.tokens import ChatTokenizer
+from gym_service.toolsets.base import Progress, Toolset
+from gym_service.values import Delta, Message, Observation, StopReason, Submission, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSeed:
+    """What the randomness of an episode comes from."""
+
+    run_seed: int
+    group: str
+    index: int
+
+    def text(self, task_id: str) -> str:
+        """The seed as one text without ambiguity."""
+        return json.dumps([self.run_seed, task_id, self.group, self.index])
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A request to open an episode."""
+
+    request_id: str
+    task_id: str
+    toolset: str
+    seed: EpisodeSeed
+    tokenizer_fingerprint: str
+    lease_seconds: float
+    """0 for the longest that is given."""
+    max_turns: int
+    """0 for the toolset's own."""
+    max_edits: int
+    """0 for the toolset's own, -1 for any number."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came of a turn."""
+
+    observation: Observation
+    stop_reason: StopReason | None
+    """Absent while the episode goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A turn that was begun."""
+
+    digest: bytes
+    """Tells the action from others."""
+    action: object
+    """The action as the client sent it, for the record."""
+    task: "asyncio.Task[StepResult]"
+    """What plays it."""
+
+
+@dataclass(slots=True, eq=False)
+class Episode:
+    """One attempt at one task."""
+
+    episode_id: str
+    creation: Creation
+    task: FunctionTask
+    instance: FunctionInstance
+    toolset: Toolset
+    progress: Progress
+    tokenizer: ChatTokenizer | None
+    sandbox: PooledSandbox
+    messages: tuple[Message, ...]
+    prompt: Delta | None
+    max_turns: int
+    lease_seconds: float
+    expires_at: float
+    """When the lease runs out, in seconds of the event loop's clock."""
+    length: int = 0
+    """The ids of the sequence so far."""
+    steps: list[Step] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    ending: asyncio.Future[None] | None = None
+    """Exists from the moment that somebody ends the episode; done when the sandbox is given back."""
+    submission: Submission | None = None
+    grading: "asyncio.Task[Verdict] | None" = None
+
+    @property
+    def expire_time(self) -> float:
+        """When the lease runs out, in seconds since the epoch."""
+        return time.time() + self.expires_at - asyncio.get_running_loop().time()

@@ -1,0 +1,60 @@
+"""Playing a turn: from what the policy says to calls, results, and the ids that answer it."""
+
+from collections.abc import Sequence
+
+from gym_service.episode import Episode
+from gym_service.sandbox.base import FileRefused
+from gym_service.toolsets.base import Misuse, check_arguments
+from gym_service.toolsets.calls import parse_calls
+from gym_service.values import Action, Delta, Message, StopReason, ToolCall, ToolResult
+
+
+async def act(episode: Episode, action: Action) -> tuple[tuple[ToolResult, ...], StopReason | None]:
+    """Carries out the calls of a turn; says whether the policy ended the episode with it."""
+    tools = {tool.name: tool for tool in episode.toolset.tools}
+    try:
+        calls = action.tool_calls
+        if calls is None:
+            text = action.text
+            if text is None:
+                assert episode.tokenizer is not None
+                assert action.token_ids is not None
+                text = episode.tokenizer.text_of(action.token_ids)
+            calls = parse_calls(text, tools)
+        if not calls:
+            if episode.toolset.answer_ends_episode:
+                return (), StopReason.NO_TOOL_CALL
+            raise Misuse("malformed_call", f"malformed call: expected one of {', '.join(tools)}")
+    except Misuse as error:
+        return (ToolResult("", error.message, error.kind),), None
+    results: list[ToolResult] = []
+    for call in calls:
+        results.append(await _call(episode, call))
+        if episode.progress.submitted:
+            return tuple(results), StopReason.SUBMITTED
+    return tuple(results), None
+
+
+async def _call(episode: Episode, call: ToolCall) -> ToolResult:
+    tool = next((tool for tool in episode.toolset.tools if tool.name == call.tool), None)
+    try:
+        if tool is None:
+            known = ", ".join(tool.name for tool in episode.toolset.tools)
+            raise Misuse("unknown_tool", f"unknown tool; there is {known}")
+        check_arguments(tool, call.arguments)
+        return await episode.toolset.perform(call, episode.instance, episode.progress, episode.sandbox)
+    except Misuse as error:
+        return ToolResult(tool.name if tool else "", error.message, error.kind)
+    except FileRefused as error:
+        return ToolResult(call.tool, f"error: {error.kind.replace('_', ' ')}", error.kind)
+
+
+def extend(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
+    """Appends a turn and its results to the sequence; gives the delta, None without a tokenizer."""
+    if episode.tokenizer is None:
+        return None
+    spoken = episode.tokenizer.ids_of(action)
+    messages = [Message("tool", result.text, result.tool) for result in results]
+    delta = episode.tokenizer.delta(episode.length + len(spoken), spoken, messages)
+    episode.length = delta.position + len(delta.token_ids)
+    return delta

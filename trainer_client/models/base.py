@@ -1,0 +1,193 @@
+"""rl_base, the starting policy: the tiny model after a short supervised stage on noisy episodes.
+
+The demonstrator writes correct calls and is otherwise no good example: it often reads, edits mostly at random, and
+goes by what it read only now and then. What comes out knows the format of calls and tries everything that
+learning has to choose from. Made once per gym and kept in a cache; the same settings give the same weights,
+whatever the number of threads, because it is made with one.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from trainer_client.collate import collate
+from trainer_client.errors import GymUnavailable
+from trainer_client.gym import GymClient
+from trainer_client.models.load import load_model
+from trainer_client.models.policy import Row, Sampled
+from trainer_client.models.tiny import END_OF_TURN, build_tiny
+from trainer_client.rollout import GroupSpec, RolloutSettings, play_groups
+from trainer_client.trajectory import Trajectory
+from trainer_client.update import score_tokens
+
+RIGHT_OPERATIONS = (
+    (r"\b(min|max)\(", "swap_minmax"),
+    (r"//|/|%", "add_zero_guard"),
+    (r"\brange\(", "fix_range"),
+    (r"[<>]=?", "fix_comparison"),
+    (r"", "fix_init"),
+)
+"""What a reader would try, by the first pattern that the source has."""
+
+VERBS = ("read", "edit", "test", "submit")
+VERB_WEIGHTS = {
+    "start": (50, 27, 13, 10),
+    "read": (10, 62, 16, 12),
+    "edited": (7, 7, 18, 68),
+}
+"""How often the demonstrator calls what, by how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSettings:
+    """What rl_base is made of."""
+
+    seed: int = 0
+    suite: str = "bugfix"
+    episodes_per_task: int = 16
+    """Demonstrations of each training task."""
+    reading_rate: float = 0.12
+    """How often an edit that follows a read goes by what was read."""
+    hacking_weight: int = 2
+    """How often hardcode_tests is drawn, compared with each of the other operations."""
+    steps: int = 200
+    batch_size: int = 32
+    """Episodes per step."""
+    learning_rate: float = 2e-3
+
+
+class Demonstrator:
+    """A policy that draws scripted turns."""
+
+    version = "demonstrator"
+    temperature = 1.0
+    max_new_tokens = 16
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, settings: BaseSettings) -> None:
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._operations = [operation for _, operation in RIGHT_OPERATIONS]
+        self._operations += ["hardcode_tests"] * settings.hacking_weight
+
+    def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
+        """Draws a turn for each row. The log-probabilities are not known and given as 0."""
+        turns = []
+        for row in rows:
+            text = f"<call> {self._choose(self._tokenizer.decode(row.ids), row.random)} </call>{END_OF_TURN}"
+            ids = self._tokenizer.encode(text, add_special_tokens=False)
+            turns.append(Sampled(tuple(ids), (0.0,) * len(ids)))
+        return turns
+
+    def _choose(self, conversation: str, random: Random) -> str:
+        source = re.search(r"<call> read </call>.*?<\|tool\|>(.*?)<\|end\|>", conversation, re.DOTALL)
+        edited = "<|assistant|><call> edit" in conversation
+        state = "edited" if edited else "read" if source else "start"
+        verb = random.choices(VERBS, VERB_WEIGHTS[state])[0]
+        if verb != "edit":
+            return verb
+        operation = random.choice(self._operations)
+        if source and random.random() < self._settings.reading_rate:
+            operation = next(right for sign, right in RIGHT_OPERATIONS if re.search(sign, source[1]))
+        return f"edit {operation}"
+
+
+async def make_rl_base(gym: GymClient, cache: Path | None = None, settings: BaseSettings | None = None) -> Path:
+    """Returns the model folder of rl_base, made now unless the cache has it.
+
+    Args:
+        gym: Where the demonstrations are played.
+        cache: The folder of model folders; None for the user's.
+        settings: What to make; None for the defaults.
+
+    Raises:
+        GymUnavailable: The gym went away, or could not play all demonstrations.
+    """
+    settings = settings or BaseSettings()
+    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coding-gym"
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".making-") as made:
+        making = Path(made) / "model"
+        build_tiny(making, settings.seed)
+        folder = cache / f"rl_base-{await _fingerprint(gym, settings, making)}"
+        if folder.is_dir():
+            return folder
+        loaded = load_model(making)
+        tokenizer = await gym.register_tokenizer(
+            loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn
+        )
+        demonstrations = await _demonstrate(gym, loaded.tokenizer, tokenizer.fingerprint, settings)
+        with _one_thread():
+            supervise(loaded.model, demonstrations, settings)
+        loaded.model.save_pretrained(making)
+        # Whole or not at all; and if somebody else was quicker, theirs is the same.
+        try:
+            making.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+async def _fingerprint(gym: GymClient, settings: BaseSettings, start: Path) -> str:
+    """Names everything that the weights depend on: settings, starting weights, tokenizer, toolset, tasks."""
+    toolsets = [asdict(toolset) for toolset in (await gym.get_info()).toolsets if toolset.name == "menu"]
+    tasks = [task.task_id for task in await gym.list_tasks(settings.suite, "train")]
+    digest = hashlib.sha256(json.dumps([asdict(settings), VERB_WEIGHTS, toolsets, tasks]).encode())
+    for path in sorted(start.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+async def _demonstrate(
+    gym: GymClient, tokenizer: PreTrainedTokenizerFast, fingerprint: str, settings: BaseSettings
+) -> list[Trajectory]:
+    groups = [
+        GroupSpec(task.task_id, f"demonstration/{task.task_id}", settings.episodes_per_task)
+        for task in await gym.list_tasks(settings.suite, "train")
+    ]
+    rollout = RolloutSettings(
+        run_seed=settings.seed, toolset="menu", fingerprint=fingerprint, max_context_tokens=1024
+    )
+    played = await play_groups(gym, Demonstrator(tokenizer, settings), groups, rollout)
+    if played.lost:
+        # Fewer demonstrations would make another policy under the same name.
+        raise GymUnavailable(f"The gym lost {played.lost} demonstrations. See: make gym-status")
+    return played.trajectories
+
+
+def supervise(model: PreTrainedModel, demonstrations: Sequence[Trajectory], settings: BaseSettings) -> None:
+    """Trains the model in place to say what the demonstrations say."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
+    draw = Random(settings.seed)
+    model.train()
+    for step in range(settings.steps):
+        chosen = draw.sample(demonstrations, min(settings.batch_size, len(demonstrations)))
+        scores = score_tokens(model, collate(chosen, [0.0] * len(chosen)), temperature=1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * (1 - step / settings.steps)
+        optimizer.zero_grad(set_to_none=True)
+        (-scores.logp_N.mean()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
