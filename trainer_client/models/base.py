@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from trainer_client.models.tiny import END_OF_TURN, build_tiny
 from trainer_client.rollout import GroupSpec, RolloutSettings, play_groups
 from trainer_client.trajectory import Trajectory
 from trainer_client.update import score_tokens
+from trainer_client.wire import Task, Toolset
 
 RIGHT_OPERATIONS = (
     (r"\b(min|max)\(", "swap_minmax"),
@@ -84,8 +84,8 @@ class Demonstrator:
         """Draws a turn for each row. The log-probabilities are not known and given as 0."""
         turns = []
         for row in rows:
-            text = f"<call> {self._choose(self._tokenizer.decode(row.ids), row.random)} </call>{END_OF_TURN}"
-            ids = self._tokenizer.encode(text, add_special_tokens=False)
+            call = self._choose(str(self._tokenizer.decode(row.ids)), row.random)
+            ids = self._tokenizer.encode(f"<call> {call} </call>{END_OF_TURN}", add_special_tokens=False)
             turns.append(Sampled(tuple(ids), (0.0,) * len(ids)))
         return turns
 
@@ -102,7 +102,9 @@ class Demonstrator:
         return f"edit {operation}"
 
 
-async def make_rl_base(gym: GymClient, cache: Path | None = None, settings: BaseSettings | None = None) -> Path:
+async def make_rl_base(
+    gym: GymClient, cache: Path | None = None, settings: BaseSettings | None = None
+) -> Path:
     """Returns the model folder of rl_base, made now unless the cache has it.
 
     Args:
@@ -116,17 +118,19 @@ async def make_rl_base(gym: GymClient, cache: Path | None = None, settings: Base
     settings = settings or BaseSettings()
     cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coding-gym"
     cache.mkdir(parents=True, exist_ok=True)
+    toolset = next(toolset for toolset in (await gym.get_info()).toolsets if toolset.name == "menu")
+    tasks = await gym.list_tasks(settings.suite, "train")
     with tempfile.TemporaryDirectory(dir=cache, prefix=".making-") as made:
         making = Path(made) / "model"
         build_tiny(making, settings.seed)
-        folder = cache / f"rl_base-{await _fingerprint(gym, settings, making)}"
+        folder = cache / f"rl_base-{_fingerprint(settings, toolset, tasks, making)}"
         if folder.is_dir():
             return folder
         loaded = load_model(making)
         tokenizer = await gym.register_tokenizer(
             loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn
         )
-        demonstrations = await _demonstrate(gym, loaded.tokenizer, tokenizer.fingerprint, settings)
+        demonstrations = await _demonstrate(gym, loaded.tokenizer, tokenizer.fingerprint, tasks, settings)
         with _one_thread():
             supervise(loaded.model, demonstrations, settings)
         loaded.model.save_pretrained(making)
@@ -139,22 +143,24 @@ async def make_rl_base(gym: GymClient, cache: Path | None = None, settings: Base
     return folder
 
 
-async def _fingerprint(gym: GymClient, settings: BaseSettings, start: Path) -> str:
-    """Names everything that the weights depend on: settings, starting weights, tokenizer, toolset, tasks."""
-    toolsets = [asdict(toolset) for toolset in (await gym.get_info()).toolsets if toolset.name == "menu"]
-    tasks = [task.task_id for task in await gym.list_tasks(settings.suite, "train")]
-    digest = hashlib.sha256(json.dumps([asdict(settings), VERB_WEIGHTS, toolsets, tasks]).encode())
-    for path in sorted(start.iterdir()):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+def _fingerprint(settings: BaseSettings, toolset: Toolset, tasks: Sequence[Task], start: Path) -> str:
+    """Names everything that the weights depend on."""
+    files = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(start.iterdir())]
+    names = [task.task_id for task in tasks]
+    script = [RIGHT_OPERATIONS, VERB_WEIGHTS]
+    everything = json.dumps([asdict(settings), script, asdict(toolset), names, files])
+    return hashlib.sha256(everything.encode()).hexdigest()[:12]
 
 
 async def _demonstrate(
-    gym: GymClient, tokenizer: PreTrainedTokenizerFast, fingerprint: str, settings: BaseSettings
+    gym: GymClient,
+    tokenizer: PreTrainedTokenizerFast,
+    fingerprint: str,
+    tasks: Sequence[Task],
+    settings: BaseSettings,
 ) -> list[Trajectory]:
     groups = [
-        GroupSpec(task.task_id, f"demonstration/{task.task_id}", settings.episodes_per_task)
-        for task in await gym.list_tasks(settings.suite, "train")
+        GroupSpec(task.task_id, f"demonstration/{task.task_id}", settings.episodes_per_task) for task in tasks
     ]
     rollout = RolloutSettings(
         run_seed=settings.seed, toolset="menu", fingerprint=fingerprint, max_context_tokens=1024

@@ -71,11 +71,13 @@ class Sampler:
         return token_ids[-1] in self.stop_ids or len(token_ids) >= self.max_new_tokens
 
     def _draw(self, logits: Tensor, uniforms: list[float]) -> tuple[list[int], list[float]]:
-        """Draws one id per line by the inverse of the cumulative distribution, in double precision."""
-        logprobs = torch.log_softmax(logits.float() / self.temperature, dim=-1)
+        """Draws one id per line by the inverse of the cumulative distribution, in double precision.
+
+        On the CPU, because the cumulative sum of a GPU is not the same each time.
+        """
+        logprobs = torch.log_softmax(logits.float() / self.temperature, dim=-1).cpu()
         cumulative = logprobs.double().exp().cumsum(dim=-1)
-        shares = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None]
-        points = shares * cumulative[:, -1:]
+        points = torch.tensor(uniforms, dtype=torch.float64)[:, None] * cumulative[:, -1:]
         # The first id whose sum is above the point: an id of probability 0 is never drawn.
         ids = torch.searchsorted(cumulative, points, right=True).clamp(max=logits.shape[-1] - 1)
         return ids[:, 0].tolist(), logprobs.gather(1, ids)[:, 0].tolist()

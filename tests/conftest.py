@@ -1,0 +1,96 @@
+"""A gym to talk to: in this process over FakeSandbox, or over the engine's containers (marker docker)."""
+
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+import pytest
+
+from gym_contract.v1 import gym_pb2 as pb
+from gym_contract.v1 import gym_pb2_grpc
+from gym_service.config import ServiceConfig
+from gym_service.sandbox.docker import DockerEngine
+from gym_service.sandbox.fake import FakeSandbox
+from gym_service.sandbox.policy import SandboxLimits
+from gym_service.server import RunningGym, running_gym
+from sandbox_images.build import image_reference
+
+
+@dataclass
+class Gym:
+    """A running gym and a client of it."""
+
+    running: RunningGym
+    stub: gym_pb2_grpc.GymServiceStub
+    metadata: tuple[tuple[str, str], ...]
+
+    async def create(self, request_id="r1", task_id="bugfix/zero/share", toolset="menu", **fields):
+        seed = fields.pop("seed", pb.EpisodeSeed(run_seed=1, group="g", index=0))
+        request = pb.CreateEpisodeRequest(
+            request_id=request_id, task_id=task_id, toolset=toolset, seed=seed, **fields
+        )
+        return await self.stub.CreateEpisode(request, metadata=self.metadata)
+
+    async def step(self, episode_id, turn, action):
+        if isinstance(action, str):
+            action = pb.Action(text=action)
+        request = pb.StepEpisodeRequest(episode_id=episode_id, turn=turn, action=action)
+        return await self.stub.StepEpisode(request, metadata=self.metadata)
+
+    async def end(self, episode_id, stop_reason=pb.STOP_REASON_CANCELLED):
+        request = pb.EndEpisodeRequest(episode_id=episode_id, stop_reason=stop_reason)
+        return await self.stub.EndEpisode(request, metadata=self.metadata)
+
+    async def grade(self, episode_id):
+        request = pb.GradeEpisodeRequest(episode_id=episode_id)
+        return await self.stub.GradeEpisode(request, metadata=self.metadata)
+
+    async def info(self):
+        return await self.stub.GetGymInfo(pb.GetGymInfoRequest(), metadata=self.metadata)
+
+
+@asynccontextmanager
+async def gym_over(start_sandbox, tmp_path, **settings):
+    """Runs a gym over sandboxes that `start_sandbox` makes."""
+    config = ServiceConfig(state_folder=tmp_path, **{"capacity": 4, "graders": 2} | settings)
+    async with (
+        running_gym(config, start_sandbox, pb.Isolation, b"private seed") as running,
+        grpc.aio.insecure_channel(running.address) as channel,
+    ):
+        metadata = (("authorization", f"Bearer {running.token}"),)
+        yield Gym(running, gym_pb2_grpc.GymServiceStub(channel), metadata)
+
+
+async def fake_sandbox():
+    """Starts a sandbox that isolates nothing."""
+    return FakeSandbox()
+
+
+@pytest.fixture
+async def gym(tmp_path):
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        yield gym
+
+
+@pytest.fixture(scope="session")
+def engine():
+    """The Docker Engine; everything that a test leaves on it goes with the session."""
+    engine = DockerEngine(image_reference(), SandboxLimits(memory_bytes=256 << 20, pids=64), f"tests-{os.getpid()}")
+    yield engine
+    engine.remove_leftovers()
+
+
+@pytest.fixture
+async def sandbox(engine):
+    """One container, under an episode's UID."""
+    sandbox = await engine.start()
+    sandbox.uid = 2_050_000_000
+    yield sandbox
+    await sandbox.close()
+
+
+@pytest.fixture
+async def docker_gym(engine, tmp_path):
+    async with gym_over(engine.start, tmp_path) as gym:
+        yield gym
