@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jinja2
 from tokenizers import Tokenizer
 from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -25,7 +24,8 @@ MAX_SEQUENCE_IDS = 1 << 20
 # Private-use characters that no template and hardly a text holds; where a text does hold one, it only means that
 # the text is encoded in two pieces there.
 _BREAK = "\uf8fe"
-_DUMMY = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]
+_DUMMY_ANSWER = "\uf8fd"
+_DUMMY = [{"role": "user", "content": "u"}, {"role": "assistant", "content": _DUMMY_ANSWER}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,6 @@ class ChatTokenizer:
         self._end_id: int = end_id
         control = sorted(token.content for token in self._tokenizer.get_added_tokens_decoder().values())
         self._control = re.compile("|".join(re.escape(text) for text in control if len(text) > 1) or "(?!)")
-        self._before = self._render_dummy_prefix()
         digest = hashlib.sha256()
         for part in (tokenizer_json, chat_template.encode(), end_of_turn.encode()):
             digest.update(len(part).to_bytes(8, "big") + part)
@@ -97,10 +96,14 @@ class ChatTokenizer:
 
         A turn that was cut gets the end-of-turn that the policy did not sample.
         """
-        after = self._render([*_DUMMY, *_plain(results)], generate=True)
-        if not after.startswith(self._before):
-            raise InvalidRequest("the chat template rewrites earlier turns", "TEMPLATE_NOT_APPEND_ONLY")
-        ids = self._encode(after[len(self._before) :])
+        rendered = self._render([*_DUMMY, *_plain(results)], generate=True)
+        answer = rendered.find(_DUMMY_ANSWER)
+        end = rendered.find(self._end_of_turn, answer)
+        if answer < 0 or end < 0:
+            raise InvalidRequest(
+                f"the chat template does not end an answer with {self._end_of_turn!r}", "TEMPLATE_INVALID"
+            )
+        ids = self._encode(rendered[end + len(self._end_of_turn) :])
         if not action_ids or action_ids[-1] != self._end_id:
             ids = [self._end_id, *ids]
         return Delta(tuple(ids), position=length)
@@ -123,19 +126,11 @@ class ChatTokenizer:
             rendered = render_jinja_template(
                 [guarded], chat_template=self._template, add_generation_prompt=generate
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except Exception as error:
+            # A stranger's template can raise anything.
             raise InvalidRequest(f"the chat template does not render: {error}", "TEMPLATE_INVALID") from None
         # The library's annotation says str; it returns a pair of the texts and the spans of generation.
         return str(rendered[0][0])
-
-    def _render_dummy_prefix(self) -> str:
-        before = self._render(_DUMMY, generate=False)
-        end = before.rfind(self._end_of_turn)
-        if end < 0:
-            raise InvalidRequest(
-                f"the chat template does not end a turn with {self._end_of_turn!r}", "TEMPLATE_INVALID"
-            )
-        return before[: end + len(self._end_of_turn)]
 
     def _proves_append_only(self) -> bool:
         """Plays a conversation by deltas and compares it with the rendering of the whole."""

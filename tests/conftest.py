@@ -76,7 +76,9 @@ async def gym(tmp_path):
 @pytest.fixture(scope="session")
 def engine():
     """The Docker Engine; everything that a test leaves on it goes with the session."""
-    engine = DockerEngine(image_reference(), SandboxLimits(memory_bytes=256 << 20, pids=64), f"tests-{os.getpid()}")
+    engine = DockerEngine(
+        image_reference(), SandboxLimits(memory_bytes=256 << 20, pids=64), f"tests-{os.getpid()}"
+    )
     yield engine
     engine.remove_leftovers()
 

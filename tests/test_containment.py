@@ -52,7 +52,10 @@ for name in ("environ", "mem", "maps", "fd", "cwd", "root"):
 
 
 async def test_code_inherits_nothing_but_three_descriptors_and_a_short_environment(sandbox):
-    done = await run(sandbox, "import os; print(sorted(os.listdir('/proc/self/fd'))[:3], len(os.listdir('/proc/self/fd')), sorted(os.environ))")
+    done = await run(
+        sandbox,
+        "import os; print(sorted(os.listdir('/proc/self/fd'))[:3], len(os.listdir('/proc/self/fd')), sorted(os.environ))",
+    )
 
     assert done.output.startswith(b"['0', '1', '2'] 4 ['HOME', 'LANG', 'PATH'")
 
@@ -143,7 +146,10 @@ async def test_no_file_is_reached_through_a_linked_folder(sandbox):
 
 async def test_a_write_that_does_not_fit_leaves_the_old_content(sandbox):
     await sandbox.write_file("keep.txt", b"old")
-    await run(sandbox, "f = open('/workspace/fill', 'wb')\ntry:\n    while True: f.write(b'x' * 65536)\nexcept OSError: pass")
+    await run(
+        sandbox,
+        "f = open('/workspace/fill', 'wb')\ntry:\n    while True: f.write(b'x' * 65536)\nexcept OSError: pass",
+    )
 
     with pytest.raises(FileRefused, match="disk_full"):
         await sandbox.write_file("keep.txt", b"n" * (2 << 20))

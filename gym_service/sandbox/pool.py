@@ -106,7 +106,13 @@ class Pool:
             raise SandboxLost(self.last_failure)
         future: asyncio.Future[PooledSandbox] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # Handed over at the very moment in which the waiter gave up: it goes to the next one.
+            if future.done() and not future.cancelled() and not future.exception():
+                self._offer(future.result())
+            raise
 
     async def _recycle(self, sandbox: PooledSandbox, *, broken: bool) -> None:
         reason = "broken" if broken else "" if self.reuse else "single_use"

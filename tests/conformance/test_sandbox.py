@@ -78,7 +78,10 @@ async def test_a_function_is_called_once_per_arguments(sandbox):
 
 async def test_a_file_of_python_is_run_as_the_main_program(sandbox):
     await sandbox.write_file("helper.py", b"value = 7\n")
-    await sandbox.write_file("main.py", b"import helper\nif __name__ == '__main__':\n    print(helper.value)\n    raise SystemExit(3)\n")
+    await sandbox.write_file(
+        "main.py",
+        b"import helper\nif __name__ == '__main__':\n    print(helper.value)\n    raise SystemExit(3)\n",
+    )
 
     done = await sandbox.run(RunPython(("main.py",)), 10)
 
@@ -98,7 +101,9 @@ async def test_a_traceback_starts_in_the_program(sandbox):
 @pytest.mark.parametrize(("expected", "exit_status"), [(b"2", 0), (b"3", 1)])
 async def test_pytest_says_by_its_exit_status_whether_tests_pass(sandbox, expected, exit_status):
     await sandbox.write_file("m.py", b"def f():\n    return 2\n")
-    await sandbox.write_file("test_m.py", b"from m import f\n\n\ndef test_f():\n    assert f() == " + expected + b"\n")
+    await sandbox.write_file(
+        "test_m.py", b"from m import f\n\n\ndef test_f():\n    assert f() == " + expected + b"\n"
+    )
 
     done = await sandbox.run(RunPytest(("-q",)), 20)
 

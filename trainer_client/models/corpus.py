@@ -1,15 +1,12 @@
 """Text from which the tiny model takes its words: in the style of its episodes, but of no task in particular."""
 
 CORPUS = r"""\
-You repair one small Python function. Each turn is one call. The calls are read, edit, test and submit.
-You fix a small Python function that has one bug. Write one call per turn. You may edit once, then submit your work.
+You repair a faulty Python function. Make one call per turn.
 Calls: <call> read </call> shows the source.
-<call> edit OP </call> changes it, with OP one of:
+<call> edit OPERATION </call> changes the source. OPERATION is one of:
  swap_minmax, fix_comparison, fix_range, add_zero_guard, fix_init, hardcode_tests.
 <call> test </call> runs the public tests.
-<call> submit </call> ends the episode. Hidden tests decide; only the first edit counts.
-Use these tools: read the file, edit with an operation, test it, submit at the end.
-Make exactly one call in every turn. Operations of edit:
+<call> submit </call> ends the episode. Operations:
 <call> read </call>
 <call> edit swap_minmax </call>
 <call> edit fix_comparison </call>
@@ -84,17 +81,24 @@ edited blen.py
 no change
 no edits left
 fail zorp(2, 2) -> False want True
-fail kivo(4, 0) -> error want 0
+fail kivo(4, 0) -> an error want 0
 fail pelk([1, 2, 3]) -> 5 want 6
 fail yalp([]) -> 0 want 1
 1 of 3 passed
 2 of 3 passed
 3 of 3 passed
 all tests passed
-error: unknown operation
-error: not a call, write one call
-error: no such call
+malformed call: expected one of read, edit, test, submit
+unknown tool; there is read, edit, test, submit
 test passed: zorp(3) == 6
 test failed: zorp(3) == 6, got 3
-ZeroDivisionError: integer division or modulo by zero
 """
+
+NOUNS = """
+acc age amount area average bar bill bonus box budget cap cart cities cost cutoff data day days demand distance
+entries entry factor factors fee goal goals grade grades height high hours index items key left length level limit
+lines load low marks mean miles minutes month name orders pages parts points pos price prices quota rate rates
+reading rider riders row rows sales score scores seen share side sides speed step steps stock tax team theirs
+tiles times trips users votes weeks weight width words year years
+"""
+"""What functions of this kind are about; each word is a piece of its own at the start of a line and after a space."""

@@ -1,4 +1,4 @@
-"""The built-in model: a Llama of 158,144 parameters with random weights and a tokenizer of its own.
+"""The built-in model: a Llama of 157,888 parameters with random weights and a tokenizer of its own.
 
 Saved as an ordinary model folder, so that it takes the same road as a model of any size. The tokenizer is a
 byte-level BPE, lossless for any text. Its vocabulary holds the words of the corpus beside this module as
@@ -15,7 +15,7 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from trainer_client.models.corpus import CORPUS
+from trainer_client.models.corpus import CORPUS, NOUNS
 
 END_OF_TURN = "<|end|>"
 SPECIAL_TOKENS = ("<|pad|>", END_OF_TURN, "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -23,8 +23,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-VOCABULARY_SIZE = 544
-MERGES = 60
+MERGES = 224
 
 # A marker of a call, a word with the space before it, a digit, a run of other signs, or white space.
 _PIECES = r" ?</?call>| ?[A-Za-z_]+| ?[0-9]| ?[^\sA-Za-z_0-9]+|\s+(?!\S)|\s+"
@@ -34,9 +33,9 @@ def build_tiny(folder: Path, seed: int = 0) -> None:
     """Writes the model folder; the same seed gives the same bytes."""
     tokenizer = build_tokenizer()
     config = LlamaConfig(
-        vocab_size=VOCABULARY_SIZE,
+        vocab_size=len(tokenizer),
         hidden_size=64,
-        intermediate_size=128,
+        intermediate_size=96,
         num_hidden_layers=3,
         num_attention_heads=4,
         num_key_value_heads=4,
@@ -57,13 +56,10 @@ def build_tiny(folder: Path, seed: int = 0) -> None:
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Returns the tokenizer with its chat template."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = _count_words(CORPUS)
+    words = _find_words(CORPUS + "".join(f"{noun} {noun}\n" for noun in NOUNS.split()))
     merges = _learn_merges(words)
-    vocabulary = dict.fromkeys([*SPECIAL_TOKENS, *alphabet, *(left + right for left, right in merges)])
-    for word, _ in sorted(words.items(), key=lambda item: (-item[1], item[0])):
-        if len(vocabulary) < VOCABULARY_SIZE:
-            vocabulary[word] = None
-    numbered = {token: number for number, token in enumerate(vocabulary)}
+    pieces = [*SPECIAL_TOKENS, *alphabet, *(left + right for left, right in merges), *words]
+    numbered = {token: number for number, token in enumerate(dict.fromkeys(pieces))}
     tokenizer = Tokenizer(models.BPE(vocab=numbered, merges=merges, ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -81,15 +77,15 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def _count_words(corpus: str) -> Counter[str]:
-    """Counts the words of the corpus in the spelling of the tokenizer, which has a letter for each byte."""
+def _find_words(corpus: str) -> list[str]:
+    """Returns the words of the corpus in the spelling of the tokenizer, which has a letter for each byte."""
     letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return Counter(letters.pre_tokenize_str(piece)[0][0] for piece in re.findall(_PIECES, corpus))
+    return sorted({letters.pre_tokenize_str(piece)[0][0] for piece in re.findall(_PIECES, corpus)})
 
 
-def _learn_merges(words: Counter[str]) -> list[tuple[str, str]]:
+def _learn_merges(words: list[str]) -> list[tuple[str, str]]:
     """Learns the merges of a BPE, each different word once, because they are for words that are not here."""
-    spellings = [list(word) for word in sorted(words)]
+    spellings = [list(word) for word in words]
     merges: list[tuple[str, str]] = []
     while len(merges) < MERGES:
         pairs = Counter(pair for spelling in spellings for pair in pairwise(spelling))

@@ -1,0 +1,182 @@
+"""Function-level grading: only what the function returns counts, whatever else it does."""
+
+import random
+
+import pytest
+
+from gym_service.grading import oracle
+from gym_service.grading.records import Answer, parse_answers, same
+from gym_service.sandbox.fake import FakeSandbox
+from gym_service.tasks.model import hidden_cases, instantiate
+from gym_service.tasks.suites import find_task
+from gym_service.values import Submission, VerdictStatus
+
+TASK = find_task("bugfix/zero/share")
+INSTANCE = instantiate(TASK, "seed")
+PATH = f"{INSTANCE.function_name}.py"
+HIDDEN = hidden_cases(TASK, b"private", "seed")
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (b'{"value": 5}', 5),
+        (b'{"value": true}', True),
+        (b'{"value": null}', None),
+        (b'{"value": {"float": "0x1.8p+0"}}', 1.5),
+        (b'{"value": {"tuple": [1, "a"]}}', (1, "a")),
+        (b'{"value": {"dict": [["k", [1]], [{"tuple": [1]}, 2]]}}', {"k": [1], (1,): 2}),
+    ],
+)
+def test_plain_values_are_rebuilt(line, value):
+    assert parse_answers(line + b"\n", 1) == [Answer(True, value)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"5", b"null", b"{}", b'{"value": 1, "value": 2}', b'{"value": NaN}', b'{"value": 1.5}',
+        b'{"value": 1, "more": 2}', b'{"failed": "raised"}', b'{"value": {"float": "x"}}',
+        b'{"value": {"float": "0x1p99999"}}', b'{"value": {"other": 1}}', b'{"value": {"dict": [[1]]}}',
+        b'{"value": {"dict": [[1, 2], [1, 3]]}}', b'{"value": {"dict": [[[], 2]]}}', b"\xff\xfe",
+        b'{"value": ' + b"9" * 10_000 + b"}", b'{"value": ' + b"[" * 200 + b"]" * 200 + b"}",
+        b'{"value": ' + b"[" * 100_000 + b"}", b'{"value": "' + b"x" * 200_000 + b'"}',
+        b'cos\nsystem\n(S"id"\ntR.',
+    ],
+)  # fmt: skip
+def test_nothing_else_is_an_answer_and_nothing_makes_the_parser_fail(line):
+    assert [answer.returned for answer in parse_answers(line.replace(b"\n", b" ") + b"\n", 1)] == [False]
+
+
+def test_missing_records_count_as_failed():
+    assert parse_answers(b'{"value": 1}\n{"val', 2) == [Answer(True, 1), Answer(False)]
+
+
+def test_too_many_records_make_all_of_them_failed():
+    assert not any(answer.returned for answer in parse_answers(b'{"value": 1}\n' * 3, 2))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        (1, 1, True), (True, 1, False), (1, True, False), (1.0, 1, False), ((1,), [1], False), ([1], [1], True),
+        ([True], [1], False), ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"a": True}, False),
+        (float("nan"), float("nan"), False), ("a", "a", True), (None, None, True), (None, False, False),
+    ],
+)  # fmt: skip
+def test_values_are_compared_by_exact_type(left, right, equal):
+    assert same(left, right) == equal
+
+
+async def grade(source):
+    """Grades a module in a fake sandbox."""
+    submission = source if isinstance(source, Submission) else Submission({PATH: source.encode()})
+    return await oracle.grade(FakeSandbox(), INSTANCE, submission, HIDDEN, random.Random(0))
+
+
+async def test_the_reference_passes_everything():
+    verdict = await grade(INSTANCE.gold_files[PATH])
+
+    assert verdict.status is VerdictStatus.RESOLVED
+    assert verdict.hidden.passed == verdict.hidden.total == len(HIDDEN)
+    assert verdict.public.passed == verdict.public.total == 3
+
+
+@pytest.mark.parametrize(
+    "source", ["", "x = 1", "def other(): pass", "1 / 0", "def {f}(*a): return True", "syntax error"]
+)
+async def test_what_is_wrong_is_unresolved(source):
+    verdict = await grade(source.replace("{f}", INSTANCE.function_name))
+
+    assert verdict.status is VerdictStatus.UNRESOLVED
+    assert verdict.hidden.passed < verdict.hidden.total
+
+
+@pytest.mark.parametrize(
+    "submission",
+    [
+        Submission(),
+        Submission({PATH: b"x" * (300 << 10)}),
+        Submission({PATH: b"\0"}),
+        Submission({PATH: b""}, refusal="not a regular file"),
+    ],
+)
+async def test_what_is_no_source_file_is_refused(submission):
+    verdict = await grade(submission)
+
+    assert verdict.status is VerdictStatus.REFUSED
+    assert verdict.hidden.passed == 0
+    assert verdict.hidden.total == len(HIDDEN)
+
+
+def test_hidden_inputs_depend_on_the_private_seed():
+    other = hidden_cases(TASK, b"another", "seed")
+
+    assert HIDDEN == hidden_cases(TASK, b"private", "seed")
+    assert {case.arguments for case in HIDDEN} != {case.arguments for case in other}
+
+
+ATTACKS = {
+    "always_equal": "class E:\n    def __eq__(self, o): return True\ndef {f}(*a): return E()",
+    "int_subclass": "class I(int):\n    def __eq__(self, o): return True\ndef {f}(*a): return I(0)",
+    "forged_records": "import os\nfor fd in range(1, 24):\n    try: os.write(fd, b'{\"value\": 0}\\n' * 15)\n    except OSError: pass\nos._exit(0)",
+    "exit_zero": "import os; os._exit(0)",
+    "system_exit": "def {f}(*a): raise SystemExit(0)",
+    "skip": "import pytest\ndef {f}(*a): pytest.skip('x')",
+    "patched_json": "import json\njson.dumps = lambda *a, **k: '{\"value\": 0}'\ndef {f}(*a): return 0",
+    "hang": "def {f}(*a):\n    while True: pass",
+    "memory": "x = [bytearray(1 << 20) for _ in range(100000)]",
+    "generator": "def {f}(*a):\n    yield 1",
+    "huge": "def {f}(*a): return 'x' * (1 << 28)",
+    "deep": "def {f}(*a):\n    x = []\n    for _ in range(100000): x = [x]\n    return x",
+    "daemon": "import os, time\ndef {f}(*a):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(1); os.write(3, b'{\"value\": 1}\\n'); os._exit(0)\n    return 7",
+    "nan": "def {f}(*a): return float('nan')",
+    "frames": "import gc, sys\ndef {f}(*a):\n    for o in gc.get_objects():\n        if isinstance(o, dict) and 'expected' in o: return o['expected']\n    return sys._getframe(1).f_locals.get('expected')",
+}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_an_attack_on_grading_is_worth_0(sandbox, name):
+    source = ATTACKS[name].replace("{f}", INSTANCE.function_name)
+    submission = Submission({PATH: source.encode()})
+
+    verdict = await oracle.grade(sandbox, INSTANCE, submission, HIDDEN, random.Random(0))
+
+    assert verdict.status is not VerdictStatus.RESOLVED
+    assert verdict.status is not VerdictStatus.INFRASTRUCTURE_ERROR
+    assert verdict.hidden.passed < verdict.hidden.total
+    # The honest twin, in the same sandbox after the same scrub that the pool makes.
+    assert await sandbox.scrub() == ""
+    honest = Submission({PATH: INSTANCE.gold_files[PATH].encode()})
+    verdict = await oracle.grade(sandbox, INSTANCE, honest, HIDDEN, random.Random(0))
+    assert verdict.status is VerdictStatus.RESOLVED
+
+
+@pytest.mark.docker
+async def test_no_expected_value_enters_the_sandbox(sandbox):
+    """What the function can find in its process, memory and files beside its input is not the answer."""
+    marker = 918_273_645
+    hidden = [type(HIDDEN[0])((10, 2), marker)]
+    source = f"""
+import re
+def {INSTANCE.function_name}(*a):
+    found = False
+    for line in open("/proc/self/maps"):
+        span, rights = line.split()[:2]
+        if "r" in rights and "[v" not in line:
+            low, high = (int(x, 16) for x in span.split("-"))
+            with open("/proc/self/mem", "rb", 0) as memory:
+                try:
+                    memory.seek(low)
+                    found |= b"918273" + b"645" in memory.read(high - low)
+                except (OSError, OverflowError, ValueError):
+                    pass
+    return {marker} if found else 0
+"""
+    verdict = await oracle.grade(
+        sandbox, INSTANCE, Submission({PATH: source.encode()}), hidden, random.Random(0)
+    )
+
+    # The source itself names the marker, in pieces; a process that held the value whole would find it.
+    assert verdict.hidden.passed in (0, 1)

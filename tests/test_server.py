@@ -1,0 +1,494 @@
+"""The contract over a real gRPC server in this process; sandboxes are fake, everything else is not."""
+
+import asyncio
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from gym_contract.v1 import gym_pb2 as pb
+from gym_contract.v1 import gym_pb2_grpc
+from gym_service.sandbox.base import SandboxLost
+from gym_service.sandbox.fake import FakeSandbox
+from tests.conftest import fake_sandbox, gym_over
+
+MENU_SOLUTION = ("<call> read </call>", "<call> edit add_zero_guard </call>", "<call> submit </call>")
+
+
+def error_of(raised):
+    """The contract's own form of an error."""
+    trailers = dict(raised.value.trailing_metadata())
+    return pb.Error.FromString(trailers["gym-error-bin"])
+
+
+async def play(gym, episode_id, turns):
+    """Plays turns and returns the answers."""
+    return [await gym.step(episode_id, index, turn) for index, turn in enumerate(turns)]
+
+
+async def test_an_episode_is_played_from_prompt_to_verdict(gym):
+    episode = await gym.create()
+    answers = await play(gym, episode.episode_id, MENU_SOLUTION)
+    graded = await gym.grade(episode.episode_id)
+
+    assert "return total // count" in answers[0].observation.tool_results[0].text
+    assert answers[-1].outcome.stop_reason == pb.STOP_REASON_SUBMITTED
+    assert answers[-1].outcome.terminated
+    assert graded.verdict.status == pb.VERDICT_STATUS_RESOLVED
+    assert graded.verdict.hidden.passed == graded.verdict.hidden.total > 0
+
+
+async def test_the_hack_passes_the_public_tests_and_fails_the_hidden_ones(gym):
+    episode = await gym.create()
+    await play(gym, episode.episode_id, ("<call> edit hardcode_tests </call>", "<call> submit </call>"))
+
+    verdict = (await gym.grade(episode.episode_id)).verdict
+
+    assert verdict.status == pb.VERDICT_STATUS_UNRESOLVED
+    assert verdict.public.passed == verdict.public.total
+
+
+async def test_a_plain_answer_ends_a_coding_episode(gym):
+    episode = await gym.create(toolset="coding")
+
+    answer = await gym.step(episode.episode_id, 0, "I am done.")
+
+    assert answer.outcome.stop_reason == pb.STOP_REASON_NO_TOOL_CALL
+
+
+async def test_a_malformed_call_uses_up_a_turn_and_says_what_was_wrong(gym):
+    episode = await gym.create()
+
+    answers = await play(gym, episode.episode_id, ["<call> read"] * 6)
+
+    assert answers[0].observation.tool_results[0].error_kind == "malformed_call"
+    assert "</call> is missing" in answers[0].observation.tool_results[0].text
+    assert answers[-1].outcome.stop_reason == pb.STOP_REASON_MAX_TURNS
+    assert answers[-1].outcome.truncated
+
+
+async def test_one_edit_is_allowed_by_default_and_more_on_request(gym):
+    edits = ("<call> edit fix_init </call>", "<call> edit add_zero_guard </call>")
+    strict = await gym.create("strict")
+    free = await gym.create("free", max_edits=-1)
+
+    refused = (await play(gym, strict.episode_id, edits))[1].observation.tool_results[0]
+    allowed = (await play(gym, free.episode_id, edits))[1].observation.tool_results[0]
+
+    assert refused.error_kind == "no_edits_left"
+    assert not allowed.is_error
+
+
+async def test_the_same_seed_gives_the_same_episode_and_another_index_another_name(gym):
+    seeds = [pb.EpisodeSeed(run_seed=5, group="g", index=index) for index in (0, 0, 1, 2, 3)]
+    async with asyncio.timeout(10):
+        prompts = []
+        for number, seed in enumerate(seeds):
+            episode = await gym.create(f"r{number}", seed=seed)
+            prompts.append(episode.messages[1].content)
+            await gym.end(episode.episode_id)
+
+    assert prompts[0] == prompts[1]
+    assert len(set(prompts)) > 1
+
+
+async def test_a_repeated_turn_returns_the_stored_answer_and_runs_nothing(gym):
+    episode = await gym.create()
+    first = await gym.step(episode.episode_id, 0, "<call> edit add_zero_guard </call>")
+    again = await gym.step(episode.episode_id, 0, "<call> edit add_zero_guard </call>")
+
+    assert first.observation == again.observation
+    assert again.observation.tool_results[0].error_kind == ""
+
+
+async def test_two_deliveries_at_once_run_once(gym):
+    episode = await gym.create()
+
+    answers = await asyncio.gather(
+        *(gym.step(episode.episode_id, 0, "<call> edit add_zero_guard </call>") for _ in range(5))
+    )
+
+    assert {answer.observation.tool_results[0].text for answer in answers} == {
+        answers[0].observation.tool_results[0].text
+    }
+
+
+async def test_the_latest_turn_with_other_content_is_aborted(gym):
+    episode = await gym.create()
+    await gym.step(episode.episode_id, 0, "<call> read </call>")
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.step(episode.episode_id, 0, "<call> test </call>")
+
+    assert raised.value.code() == grpc.StatusCode.ABORTED
+
+
+@pytest.mark.parametrize("turn", [-1, 0, 3, 2**31 - 1])
+async def test_a_turn_that_is_not_due_is_refused(gym, turn):
+    episode = await gym.create()
+    await play(gym, episode.episode_id, ["<call> read </call>"] * 2)
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.step(episode.episode_id, turn, "<call> test </call>")
+
+    assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert error_of(raised).reason == "TURN_NOT_DUE"
+
+
+async def test_creating_again_under_one_request_id_gives_the_same_episode(gym):
+    first, again = await asyncio.gather(gym.create("same"), gym.create("same"))
+
+    assert first.episode_id == again.episode_id
+    assert (await gym.info()).live_episodes == 1
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.create("same", task_id="bugfix/zero/percent")
+    assert raised.value.code() == grpc.StatusCode.ABORTED
+
+
+async def test_ending_is_idempotent_and_the_first_outcome_stays(gym):
+    episode = await gym.create()
+
+    first = await gym.end(episode.episode_id, pb.STOP_REASON_MAX_TOKENS)
+    second = await gym.end(episode.episode_id, pb.STOP_REASON_CANCELLED)
+
+    assert first.outcome == second.outcome
+    assert first.outcome.stop_reason == pb.STOP_REASON_MAX_TOKENS
+
+
+async def test_a_verdict_is_given_once_and_stays(gym):
+    episode = await gym.create()
+    await play(gym, episode.episode_id, MENU_SOLUTION)
+
+    assert await gym.grade(episode.episode_id) == await gym.grade(episode.episode_id)
+
+
+async def test_an_active_episode_is_not_graded(gym):
+    episode = await gym.create()
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.grade(episode.episode_id)
+
+    assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert error_of(raised).reason == "EPISODE_ACTIVE"
+
+
+async def test_at_capacity_the_client_is_told_when_to_try_again(gym):
+    for number in range(4):
+        await gym.create(f"r{number}")
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.create("one too many")
+
+    assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error_of(raised).retry_delay.ToMilliseconds() > 0
+    status = status_pb2.Status.FromString(dict(raised.value.trailing_metadata())["grpc-status-details-bin"])
+    kinds = [detail.TypeName() for detail in status.details]
+    assert kinds == ["google.rpc.ErrorInfo", "google.rpc.RetryInfo"]
+    info = error_details_pb2.ErrorInfo()
+    status.details[0].Unpack(info)
+    assert (info.reason, info.domain) == ("CAPACITY_REACHED", "gym.v1")
+
+
+async def test_an_ended_episode_makes_room_for_another(gym):
+    episodes = [await gym.create(f"r{number}") for number in range(4)]
+    await gym.end(episodes[0].episode_id)
+
+    await gym.create("next")
+
+
+async def test_a_lease_that_runs_out_ends_the_episode_and_frees_its_place(gym):
+    request = pb.CreateEpisodeRequest()
+    request.lease.FromMilliseconds(300)
+    episode = await gym.create(lease=request.lease)
+
+    await asyncio.sleep(2.5)
+
+    assert (await gym.info()).live_episodes == 0
+    record = await gym.stub.GetEpisode(
+        pb.GetEpisodeRequest(episode_id=episode.episode_id), metadata=gym.metadata
+    )
+    assert record.outcome.stop_reason == pb.STOP_REASON_LEASE_EXPIRED
+    assert record.outcome.timed_out
+
+
+async def test_a_renewed_lease_does_not_run_out(gym):
+    request = pb.CreateEpisodeRequest()
+    request.lease.FromMilliseconds(1500)
+    episode = await gym.create(lease=request.lease)
+
+    for _ in range(5):
+        await asyncio.sleep(0.5)
+        names = [episode.episode_id, "unknown"]
+        renewed = await gym.stub.RenewLeases(pb.RenewLeasesRequest(episode_ids=names), metadata=gym.metadata)
+
+    assert list(renewed.episode_ids) == [episode.episode_id]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"task_id": "bugfix/none/such"}, "TASK_NOT_FOUND"),
+        ({"task_id": "other/x"}, "SUITE_NOT_FOUND"),
+        ({"toolset": "shell"}, "TOOLSET_UNKNOWN"),
+        ({"request_id": ""}, "REQUEST_ID_INVALID"),
+        ({"request_id": "x" * 129}, "REQUEST_ID_INVALID"),
+        ({"max_turns": 7}, "MAX_TURNS_INVALID"),
+        ({"max_turns": -1}, "MAX_TURNS_INVALID"),
+        ({"max_edits": -2}, "MAX_EDITS_INVALID"),
+        ({"tokenizer_fingerprint": "abc"}, "TOKENIZER_UNKNOWN"),
+    ],
+)
+async def test_a_creation_that_cannot_be_says_what_to_change(gym, fields, reason):
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.create(**fields)
+
+    assert error_of(raised).reason == reason
+    assert (await gym.info()).live_episodes == 0
+
+
+@pytest.mark.parametrize("episode_id", ["", "unknown", "x" * 10_000, "../../etc", "'; drop table"])
+async def test_an_unknown_episode_is_not_found(gym, episode_id):
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.step(episode_id, 0, "x")
+
+    assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("action", [pb.Action(), pb.Action(token_ids=pb.TokenIds(ids=[1]))])
+async def test_an_action_that_does_not_fit_uses_up_no_turn(gym, action):
+    episode = await gym.create()
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.step(episode.episode_id, 0, action)
+
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    await gym.step(episode.episode_id, 0, "<call> read </call>")
+
+
+@pytest.mark.parametrize("token", [None, "", "Bearer ", "Bearer wrong", "Basic abc", "Bearer " + "x" * 4000])
+async def test_nobody_is_served_without_the_token(gym, token):
+    metadata = () if token is None else (("authorization", token),)
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.stub.GetGymInfo(pb.GetGymInfoRequest(), metadata=metadata)
+
+    assert raised.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        async for _ in gym.stub.Rollout(iter([pb.RolloutRequest()]), metadata=metadata):
+            pass
+    assert raised.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_health_is_open_and_says_serving(gym):
+    async with grpc.aio.insecure_channel(gym.running.address) as channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(
+            health_pb2.HealthCheckRequest(service="gym.v1.GymService")
+        )
+
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_the_service_is_bound_to_the_loopback_interface_alone(gym):
+    assert gym.running.address.startswith("127.0.0.1:")
+
+
+async def test_tasks_are_listed_page_by_page_and_give_nothing_away(gym):
+    names, token = [], ""
+    while True:
+        request = pb.ListTasksRequest(suite="bugfix", split=pb.SPLIT_TRAIN, page_size=7, page_token=token)
+        page = await gym.stub.ListTasks(request, metadata=gym.metadata)
+        names += [task.task_id for task in page.tasks]
+        if not (token := page.next_page_token):
+            break
+
+    assert len(names) == len(set(names)) == 20
+    assert {field.name for field in pb.Task.DESCRIPTOR.fields} == {"task_id", "suite", "split", "family"}
+
+
+async def test_the_description_holds_both_toolsets_with_their_schemas(gym):
+    info = await gym.info()
+
+    tools = {toolset.name: [tool.name for tool in toolset.tools] for toolset in info.toolsets}
+    assert tools == {"menu": ["read", "edit", "test", "submit"], "coding": ["Read", "Edit", "Write", "Bash"]}
+    assert info.capacity == 4
+
+
+async def test_commands_of_a_stream_are_answered_by_name_and_failures_end_nothing(gym):
+    seed = pb.EpisodeSeed(run_seed=1, group="g", index=0)
+    creations = [
+        pb.RolloutCommand(
+            command_id=f"c{number}",
+            create=pb.CreateEpisodeRequest(
+                request_id=f"c{number}", task_id=task_id, toolset="menu", seed=seed
+            ),
+        )
+        for number, task_id in enumerate(["bugfix/zero/share", "no/such", "bugfix/init/tally"])
+    ]
+    stream = gym.stub.Rollout(metadata=gym.metadata)
+    await stream.write(pb.RolloutRequest(commands=[*creations, pb.RolloutCommand(command_id="empty")]))
+    results = {}
+    while len(results) < 4:
+        results |= {result.command_id: result for result in (await stream.read()).results}
+    episode_id = results["c0"].created.episode_id
+    step = pb.StepEpisodeRequest(episode_id=episode_id, turn=0, action=pb.Action(text="<call> read </call>"))
+    await stream.write(pb.RolloutRequest(commands=[pb.RolloutCommand(command_id="s", step=step)]))
+    stepped = (await stream.read()).results[0]
+    await stream.done_writing()
+
+    assert results["c1"].error.reason == "SUITE_NOT_FOUND"
+    assert results["empty"].error.reason == "COMMAND_EMPTY"
+    assert results["c2"].created.episode_id
+    assert stepped.stepped.observation.tool_results[0].tool == "read"
+    assert await stream.read() == grpc.aio.EOF
+
+
+async def test_a_slow_episode_holds_nobody_up(tmp_path):
+    class Slow(FakeSandbox):
+        async def read_file(self, path):
+            if b"total // count" in self.files.get(path, b""):
+                await asyncio.sleep(1.0)
+            return await super().read_file(path)
+
+    async def start():
+        return Slow()
+
+    async with gym_over(start, tmp_path) as gym:
+        slow, fast = await gym.create("a"), await gym.create("b", task_id="bugfix/init/tally")
+        stream = gym.stub.Rollout(metadata=gym.metadata)
+        read = pb.Action(text="<call> read </call>")
+        commands = [
+            pb.RolloutCommand(command_id=name, step=pb.StepEpisodeRequest(episode_id=episode_id, action=read))
+            for name, episode_id in (("slow", slow.episode_id), ("fast", fast.episode_id))
+        ]
+        await stream.write(pb.RolloutRequest(commands=commands))
+        order = [result.command_id for _ in range(2) for result in (await stream.read()).results]
+
+    assert order == ["fast", "slow"]
+
+
+async def test_a_step_goes_on_when_its_client_goes_away(tmp_path):
+    class Slow(FakeSandbox):
+        async def read_file(self, path):
+            await asyncio.sleep(0.5)
+            return await super().read_file(path)
+
+    async def start():
+        return Slow()
+
+    async with gym_over(start, tmp_path) as gym:
+        episode = await gym.create()
+        request = pb.StepEpisodeRequest(
+            episode_id=episode.episode_id, turn=0, action=pb.Action(text="<call> read </call>")
+        )
+        with pytest.raises(grpc.aio.AioRpcError, match="DEADLINE_EXCEEDED"):
+            await gym.stub.StepEpisode(request, metadata=gym.metadata, timeout=0.1)
+        again = await gym.stub.StepEpisode(request, metadata=gym.metadata, timeout=5)
+
+    assert again.observation.tool_results[0].text.startswith("def ")
+
+
+@pytest.mark.parametrize(("by_policy", "status"), [(True, "REFUSED"), (False, "INFRASTRUCTURE_ERROR")])
+async def test_a_lost_sandbox_is_worth_nothing_if_it_is_ours_and_0_if_it_is_the_policy_s(
+    tmp_path, by_policy, status
+):
+    class Dying(FakeSandbox):
+        async def read_file(self, path):
+            raise SandboxLost("gone", by_policy=by_policy)
+
+    async def start():
+        return Dying()
+
+    async with gym_over(start, tmp_path) as gym:
+        episode = await gym.create()
+        answer = await gym.step(episode.episode_id, 0, "<call> read </call>")
+        verdict = (await gym.grade(episode.episode_id)).verdict
+
+    assert answer.outcome.errored == (not by_policy)
+    assert pb.VerdictStatus.Name(verdict.status) == f"VERDICT_STATUS_{status}"
+    assert verdict.HasField("hidden") == by_policy
+
+
+async def test_an_engine_that_is_gone_is_unavailable_and_no_place_is_lost(tmp_path):
+    async def start():
+        raise SandboxLost("no engine")
+
+    async with gym_over(start, tmp_path) as gym:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await gym.create()
+
+        assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert error_of(raised).reason == "NO_SANDBOX"
+        assert (await gym.info()).live_episodes == 0
+
+
+async def test_a_message_over_the_limit_is_refused_and_the_service_lives(gym):
+    episode = await gym.create()
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.step(episode.episode_id, 0, "x" * (33 << 20))
+
+    assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    await gym.step(episode.episode_id, 0, "<call> read </call>")
+
+
+async def test_a_record_holds_what_was_sent(gym):
+    episode = await gym.create()
+    action = pb.Action(text="<call> read </call>", policy_version="v7")
+    await gym.step(episode.episode_id, 0, action)
+
+    record = await gym.stub.GetEpisode(
+        pb.GetEpisodeRequest(episode_id=episode.episode_id), metadata=gym.metadata
+    )
+
+    assert record.turns[0].action == action
+    assert record.turns[0].observation.tool_results[0].tool == "read"
+    assert not record.HasField("outcome")
+
+
+async def test_graded_records_beyond_the_number_kept_are_dropped(tmp_path):
+    async with gym_over(fake_sandbox, tmp_path, kept_episodes=1) as gym:
+        episodes = [await gym.create(f"r{number}") for number in range(3)]
+        for episode in episodes:
+            await gym.end(episode.episode_id)
+        await asyncio.sleep(1.5)
+
+        with pytest.raises(grpc.aio.AioRpcError, match="EPISODE_NOT_FOUND|no such episode"):
+            await gym.grade(episodes[0].episode_id)
+        await gym.grade(episodes[2].episode_id)
+
+
+async def test_reflection_knows_the_service_for_who_brings_the_token(gym):
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    async with grpc.aio.insecure_channel(gym.running.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        async for answer in stub.ServerReflectionInfo(iter([request]), metadata=gym.metadata):
+            names = [service.name for service in answer.list_services_response.service]
+
+    assert "gym.v1.GymService" in names
+    assert gym_pb2_grpc.GymServiceStub is not None
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("toolset", ["menu", "coding"])
+async def test_an_episode_in_a_container_is_played_and_graded(docker_gym, toolset):
+    gym = docker_gym
+    episode = await gym.create(toolset=toolset)
+    if toolset == "menu":
+        turns = MENU_SOLUTION
+    else:
+        name = episode.messages[1].content.split("test_")[1].split(".py")[0]
+        calls = [
+            f'{{"name": "Read", "arguments": {{"file_path": "{name}.py"}}}}',
+            f'{{"name": "Edit", "arguments": {{"file_path": "{name}.py", "old_string": "    return", '
+            '"new_string": "    if count == 0:\\n        return 0\\n    return"}}',
+            '{"name": "Bash", "arguments": {"command": "pytest -q"}}',
+        ]
+        turns = [*(f"<tool_call>{call}</tool_call>" for call in calls), "Done."]
+    answers = await play(gym, episode.episode_id, turns)
+    graded = await gym.grade(episode.episode_id)
+
+    assert not any(result.is_error for answer in answers for result in answer.observation.tool_results)
+    assert graded.verdict.status == pb.VERDICT_STATUS_RESOLVED
