@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import grpc
 import pytest
-
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
+
 from gym_service.config import ServiceConfig
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.fake import FakeSandbox

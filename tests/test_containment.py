@@ -71,10 +71,11 @@ async def test_a_timeout_keeps_what_was_printed_and_the_sandbox(sandbox):
 @pytest.mark.parametrize(
     "source",
     [
-        "import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        os.setsid(); os.fork(); time.sleep(60)\n",
-        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n",
-        "import os, signal\nfor s in range(1, 65):\n    try: os.kill(1, s)\n    except OSError: pass\nos.kill(-1, 9)\n",
-        "import threading, time\ntry:\n    while True: threading.Thread(target=time.sleep, args=(60,)).start()\nexcept RuntimeError: pass\nimport os; os._exit(0)",
+        "import os, time\nfor _ in range(20):\n if os.fork() == 0:\n  os.setsid(); os.fork(); time.sleep(60)\n",
+        "import os\nwhile True:\n try: os.fork()\n except OSError: pass\n",
+        "import os\nfor s in range(1, 65):\n try: os.kill(1, s)\n except OSError: pass\nos.kill(-1, 9)\n",
+        "import os, threading, time\ntry:\n while True: threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "except RuntimeError: os._exit(0)",
     ],
     ids=["daemons", "fork_bomb", "signals", "threads"],
 )
@@ -99,7 +100,13 @@ async def test_output_is_cut_and_its_writer_killed(sandbox):
 
 
 async def test_output_cannot_pass_for_an_answer_of_the_warden(sandbox):
-    forged = "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'\\0' * 100)\n    except OSError: pass\nos.write(1, b'\\0' * 10 + b'forged')"
+    forged = """
+import os
+for descriptor in range(3, 64):
+    try: os.write(descriptor, b"\\0" * 100)
+    except OSError: pass
+os.write(1, b"\\0" * 10 + b"forged")
+"""
 
     done = await run(sandbox, forged)
 

@@ -112,7 +112,7 @@ async def test_what_is_no_source_file_is_refused(submission):
 def test_hidden_inputs_depend_on_the_private_seed():
     other = hidden_cases(TASK, b"another", "seed")
 
-    assert HIDDEN == hidden_cases(TASK, b"private", "seed")
+    assert hidden_cases(TASK, b"private", "seed") == HIDDEN
     assert {case.arguments for case in HIDDEN} != {case.arguments for case in other}
 
 
@@ -129,9 +129,21 @@ ATTACKS = {
     "generator": "def {f}(*a):\n    yield 1",
     "huge": "def {f}(*a): return 'x' * (1 << 28)",
     "deep": "def {f}(*a):\n    x = []\n    for _ in range(100000): x = [x]\n    return x",
-    "daemon": "import os, time\ndef {f}(*a):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(1); os.write(3, b'{\"value\": 1}\\n'); os._exit(0)\n    return 7",
+    "daemon": """
+import os, time
+def {f}(*a):
+    if os.fork() == 0:
+        os.setsid(); time.sleep(1); os.write(3, b'{"value": 1}\\n'); os._exit(0)
+    return 7
+""",
     "nan": "def {f}(*a): return float('nan')",
-    "frames": "import gc, sys\ndef {f}(*a):\n    for o in gc.get_objects():\n        if isinstance(o, dict) and 'expected' in o: return o['expected']\n    return sys._getframe(1).f_locals.get('expected')",
+    "frames": """
+import gc, sys
+def {f}(*a):
+    for o in gc.get_objects():
+        if isinstance(o, dict) and "expected" in o: return o["expected"]
+    return sys._getframe(1).f_locals.get("expected")
+""",
 }
 
 

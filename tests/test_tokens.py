@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from gym_contract.v1 import gym_pb2 as pb
+
 from gym_service.errors import InvalidRequest
 from gym_service.tokens import ChatTokenizer
 from gym_service.values import Action, Message

@@ -1,0 +1,122 @@
+"""The background service on a real engine: up, up again, down, killed, and nothing of it left behind."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import docker
+import pytest
+
+from gym_service import control
+from gym_service.state import StateFolder
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
+
+SMALL = ("--capacity", "2", "--graders", "1")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A state folder whose service is stopped afterwards, whatever the test did."""
+    folder = tmp_path / "state"
+    yield folder
+    control.down(folder)
+
+
+def containers(folder):
+    label = f"coding-gym.owner={StateFolder(folder).owner}"
+    return docker.from_env().api.containers(all=True, filters={"label": label})
+
+
+def wait_until(true, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        time.sleep(0.1)
+
+
+def test_up_serves_up_again_changes_nothing_and_down_leaves_nothing(folder):
+    control.up(folder, SMALL)
+    first = StateFolder(folder).endpoint()
+    started = time.monotonic()
+    info = control.up(folder, SMALL)
+
+    assert time.monotonic() - started < 2
+    assert StateFolder(folder).endpoint() == first
+    assert info.capacity == 2
+    assert info.isolation.observed["effective_capabilities"] == "0" * 16
+    wait_until(lambda: len(containers(folder)) == 3)
+
+    assert control.down(folder)
+
+    assert containers(folder) == []
+    assert StateFolder(folder).endpoint() is None
+    assert control.status(folder) is None
+    assert not control.down(folder)
+
+
+def test_the_endpoint_is_for_its_owner_alone(folder):
+    control.up(folder, SMALL)
+
+    assert stat.S_IMODE((folder / "endpoint.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_no_token_is_in_the_log_or_on_a_command_line(folder):
+    control.up(folder, SMALL)
+    endpoint = json.loads((folder / "endpoint.json").read_text())
+
+    assert endpoint["token"] not in (folder / "service.log").read_text()
+    with open(f"/proc/{endpoint['process_id']}/cmdline", "rb") as file:
+        assert endpoint["token"].encode() not in file.read()
+
+
+def test_after_a_kill_the_containers_end_and_the_next_service_removes_them(folder):
+    control.up(folder, SMALL)
+    endpoint = StateFolder(folder).endpoint()
+    wait_until(lambda: len(containers(folder)) == 3)
+    before = {container["Id"] for container in containers(folder)}
+
+    os.kill(endpoint.process_id, signal.SIGKILL)
+    wait_until(lambda: all(container["State"] != "running" for container in containers(folder)))
+    control.up(folder, SMALL)
+
+    wait_until(lambda: len(containers(folder)) == 3)
+    assert before.isdisjoint(container["Id"] for container in containers(folder))
+
+
+def test_after_a_kill_down_removes_the_containers(folder):
+    control.up(folder, SMALL)
+    os.kill(StateFolder(folder).endpoint().process_id, signal.SIGKILL)
+
+    control.down(folder)
+
+    assert containers(folder) == []
+
+
+def test_a_second_service_of_one_folder_is_refused(folder):
+    control.up(folder, SMALL)
+
+    command = [sys.executable, "-m", "gym_service", "--state-folder", str(folder), "serve"]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert second.returncode == 1
+    assert "another service holds" in second.stderr
+    assert control.status(folder) is not None
+
+
+def test_a_service_that_cannot_start_says_why(folder):
+    with pytest.raises(control.ControlError, match="--capacity must be at least 1"):
+        control.up(folder, ("--capacity", "0"))
+
+
+def test_every_built_in_task_is_proven():
+    command = [sys.executable, "-m", "gym_service", "tasks", "check", "bugfix"]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=150)
+
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.splitlines()[-1] == "30 of 30 tasks are proven"
