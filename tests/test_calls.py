@@ -19,7 +19,10 @@ TOOLS = {tool.name: tool for tool in Menu.tools}
         ("<call> edit </call>", (ToolCall("edit", {}),)),
         ("<call> </call>", (ToolCall("", {}),)),
         ("I read. <call> read </call><call> test </call> so", (ToolCall("read", {}), ToolCall("test", {}))),
-        ('<tool_call>\n{"name": "edit", "arguments": {"operation": "x"}}\n</tool_call>', (ToolCall("edit", {"operation": "x"}),)),
+        (
+            '<tool_call>\n{"name": "edit", "arguments": {"operation": "x"}}\n</tool_call>',
+            (ToolCall("edit", {"operation": "x"}),),
+        ),
         ('<tool_call>{"name": "read"}</tool_call>', (ToolCall("read", {}),)),
     ],
 )  # fmt: skip

@@ -119,7 +119,13 @@ def test_hidden_inputs_depend_on_the_private_seed():
 ATTACKS = {
     "always_equal": "class E:\n    def __eq__(self, o): return True\ndef {f}(*a): return E()",
     "int_subclass": "class I(int):\n    def __eq__(self, o): return True\ndef {f}(*a): return I(0)",
-    "forged_records": "import os\nfor fd in range(1, 24):\n    try: os.write(fd, b'{\"value\": 0}\\n' * 15)\n    except OSError: pass\nos._exit(0)",
+    "forged_records": """
+import os
+for descriptor in range(1, 24):
+    try: os.write(descriptor, b'{"value": 0}\\n' * 15)
+    except OSError: pass
+os._exit(0)
+""",
     "exit_zero": "import os; os._exit(0)",
     "system_exit": "def {f}(*a): raise SystemExit(0)",
     "skip": "import pytest\ndef {f}(*a): pytest.skip('x')",

@@ -7,10 +7,10 @@ over the container's attached standard streams, on the event loop, in the frames
 import asyncio
 import json
 import logging
+import socket
 import struct
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 import docker
 import requests
@@ -95,12 +95,12 @@ class DockerEngine:
     async def start(self) -> "DockerSandbox":
         """Starts a sandbox and waits until its warden answers. Raises SandboxLost."""
         try:
-            container_id, socket = await asyncio.to_thread(self._start_container)
+            container_id, connection = await asyncio.to_thread(self._start_container)
         except (DockerException, requests.RequestException, OSError) as error:
             raise SandboxLost(f"the engine could not start a sandbox: {error}") from error
         sandbox = DockerSandbox(self, container_id, self._limits)
         try:
-            await sandbox.connect(socket)
+            await sandbox.connect(connection)
         except (SandboxLost, OSError, TimeoutError) as error:
             await sandbox.close()
             raise SandboxLost(f"the warden of a new sandbox does not answer: {error}") from error
@@ -126,7 +126,7 @@ class DockerEngine:
             return False
         return bool(state["OOMKilled"] or state["Running"])
 
-    def _start_container(self) -> tuple[str, Any]:
+    def _start_container(self) -> tuple[str, socket.socket]:
         api = self._client.api
         config = api.create_container_config(
             image=self._image,
@@ -149,8 +149,9 @@ class DockerEngine:
         except BaseException:
             self.remove(container_id)
             raise
-        # The socket stays open on its own; docker-py's wrapper around it is only for blocking use.
-        return container_id, stream._sock.dup()
+        # Taken away from docker-py's wrappers: as long as one of them holds the socket too, closing it here would
+        # not tell the engine, and the warden would not end.
+        return container_id, socket.socket(fileno=stream._sock.detach())
 
 
 def remove_containers(client: docker.DockerClient, owner: str) -> int:
@@ -189,11 +190,11 @@ class DockerSandbox:
         self.observed: dict[str, str] = {}
         """Facts read from inside at start."""
 
-    async def connect(self, socket: Any) -> None:
+    async def connect(self, connection: socket.socket) -> None:
         """Takes over the attached stream and greets the warden."""
-        socket.setblocking(False)
+        connection.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.create_unix_connection(lambda: self._stream, sock=socket)
+        await loop.create_unix_connection(lambda: self._stream, sock=connection)
         answer = await self._ask(Operation.HELLO, b"", 0, _START_TIMEOUT_SECONDS)
         self.observed = json.loads(answer.body)
 
