@@ -56,7 +56,20 @@ def test_everything_else_is_not_allowed(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "   ", "cat 'a", 'cat "a', "cat a\\", "#x", "cat a\0b", "\0", "grep", "grep -A x a"]
+    "text",
+    [
+        "",
+        "   ",
+        "cat 'a",
+        'cat "a',
+        "cat a\\",
+        "#x",
+        "cat a\0b",
+        "\0",
+        "grep",
+        "grep -A x a",
+        "grep \ud800 a",
+    ],
 )
 def test_what_is_no_command_is_a_parse_error(text):
     with pytest.raises(Misuse) as refused:

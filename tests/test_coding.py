@@ -2,7 +2,7 @@
 
 import pytest
 
-from gym_service.sandbox.base import FileRefused
+from gym_service.sandbox.base import FileRefused, RunPython
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.tasks.model import instantiate
 from gym_service.tasks.suites import find_task
@@ -169,6 +169,90 @@ async def test_bash_shows_the_output_and_the_exit_status(tools):
 
 async def test_bash_checks_paths_in_the_sandbox(tools):
     assert await refusal(tools("Bash", command="cat missing")) == "not_found"
+
+
+async def test_a_timeout_of_any_size_is_understood(tools):
+    for timeout in (1, 10**400):
+        assert not (await tools("Bash", command="ls", timeout=timeout)).is_error
+    assert await refusal(tools("Bash", command="ls", timeout=0)) == "invalid_arguments"
+
+
+async def test_a_refusal_is_short_whatever_it_refuses(tools):
+    with pytest.raises(Misuse) as refused:
+        await tools("Read", **{"k" * 100_000: 1})
+
+    assert len(refused.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("printed", "text"),
+    [
+        ("[<A at 0x7f0123456789>]", "[<A at 0x...>]"),
+        ("<A object at 0x7f0...", "<A object at 0x......"),
+        ("[<A at 0x7f0123456789>, <...56789>]", "[<A at 0x...>, <......>]"),
+        ("[<A ob...at 0x7f0123456789>]", "[<A ob...at 0x...>]"),
+        ("[<A ob...t 0x7f0123456789>]", "[<A ob......>]"),
+        ("<Thread(T, started daemon 140642870032064)>", "<Thread(T, started daemon ...)>"),
+        ("assert [<A ob...56789...", "assert [<A ob........."),
+        ("at 0x10 and ...", "at 0x10 and ..."),
+    ],
+)
+async def test_no_part_of_an_address_reaches_the_policy(tools, printed, text):
+    tools.sandbox.files["b.py"] = f"print({printed!r})".encode()
+
+    assert (await tools("Bash", command="python b.py")).text == text + "\n"
+
+
+@pytest.mark.docker
+async def test_the_same_actions_read_alike_in_every_sandbox(engine):
+    source = """
+import random, threading
+class Many:
+    def __init__(self): self.all = [object() for _ in range(30)]
+    def __repr__(self): return f"Many({self.all})"
+def test_objects(): assert [Many(), {1: object()}] == [2, {3: 4}]
+def test_sets(): assert {"a", "b", "c", "d"} == set("bcde")
+def test_folder(tmp_path): assert tmp_path == Many()
+def test_thread(): assert threading.current_thread() == random.random()
+"""
+    toolset, instance = Coding(), instantiate(find_task("bugfix/zero/share"), "seed")
+
+    async def play(sandbox, uid):
+        sandbox.uid = uid
+        texts = []
+        for tool, arguments in (
+            ("Write", {"file_path": "test_a.py", "content": source}),
+            ("Write", {"file_path": "b.py", "content": "print({'a', 'b', 'c'}, object())\n1 / 0\n"}),
+            ("Bash", {"command": "pytest -l"}),
+            ("Bash", {"command": "pytest -rA --tb=native -v"}),
+            ("Bash", {"command": "python b.py"}),
+            ("Bash", {"command": "ls -laR"}),
+        ):
+            progress = Progress(edits_left=None, source="")
+            texts.append((await toolset.perform(ToolCall(tool, arguments), instance, progress, sandbox)).text)
+        assert await sandbox.scrub() == ""
+        return texts
+
+    first, second = await engine.start(), await engine.start()
+    try:
+        texts = await play(first, 2_050_000_001)
+        assert await play(second, 2_060_000_002) == texts
+        assert await play(first, 2_070_000_003) == texts
+    finally:
+        await first.close()
+        await second.close()
+
+
+@pytest.mark.docker
+async def test_a_program_can_run_pytest_more_than_once(sandbox):
+    await sandbox.write_file("test_m.py", b"def test_f():\n    pass\n")
+    await sandbox.write_file(
+        "main.py", b"import pytest\nprint([int(pytest.main(['-q'])) for _ in range(3)])\n"
+    )
+
+    done = await sandbox.run(RunPython(("main.py",)), 20)
+
+    assert done.output.endswith(b"[0, 0, 0]\n")
 
 
 async def test_addresses_do_not_reach_the_policy(tools):

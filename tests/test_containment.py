@@ -1,6 +1,7 @@
 """What a container does not let out of hand: one property a test, on the real engine."""
 
 import asyncio
+import time
 
 import docker
 import pytest
@@ -14,6 +15,21 @@ async def run(sandbox, source, timeout_seconds=10.0):
     """Runs source code as the episode and returns what came of it."""
     await sandbox.write_file("attack.py", source.encode())
     return await sandbox.run(RunPython(("attack.py",)), timeout_seconds)
+
+
+SEARCH_MEMORY = """
+import ctypes, re
+
+def search_memory(pattern):
+    found = set()
+    for line in open("/proc/self/maps"):
+        span, rights = line.split()[:2]
+        if rights.startswith("r") and "[v" not in line:
+            low, high = (int(end, 16) for end in span.split("-"))
+            view = memoryview((ctypes.c_char * (high - low)).from_address(low)).cast("B")
+            found |= {match[1].decode() for match in re.finditer(pattern, view)}
+    return sorted(found)
+"""
 
 
 async def still_serves(sandbox):
@@ -52,10 +68,25 @@ for name in ("environ", "mem", "maps", "fd", "cwd", "root"):
 
 
 async def test_code_inherits_nothing_but_three_descriptors_and_a_short_environment(sandbox):
-    source = "import os; fds = os.listdir('/proc/self/fd'); print(sorted(fds)[:3], len(fds), sorted(os.environ))"
+    source = (
+        "import os; fds = os.listdir('/proc/self/fd'); print(sorted(fds)[:3], len(fds), sorted(os.environ))"
+    )
     done = await run(sandbox, source)
 
     assert done.output.startswith(b"['0', '1', '2'] 4 ['HOME', 'LANG', 'PATH'")
+
+
+async def test_code_finds_nothing_of_an_earlier_episode_in_its_memory(sandbox):
+    await sandbox.write_file("a.txt", b"MARK-written" * 9)
+    await sandbox.read_file("a.txt")
+    await run(sandbox, "print('MARK-printed' * 9); open('big', 'w').write('MARK-refused' * 400000)")
+    with pytest.raises(FileRefused, match="too_large"):
+        await sandbox.read_file("big")
+    await sandbox.run(CallFunction("attack.py", "print", [["MARK-argument"]]), 5)
+    assert await sandbox.scrub() == ""
+
+    own = f"{SEARCH_MEMORY}\nown = 'MARK-' + 'own'\nprint(search_memory(rb'MARK-([a-z]+)'))"
+    assert (await run(sandbox, own)).output == b"['own']\n"
 
 
 async def test_a_timeout_keeps_what_was_printed_and_the_sandbox(sandbox):
@@ -88,6 +119,74 @@ async def test_memory_is_limited_and_its_end_is_named(sandbox):
 
     assert done.out_of_memory
     assert await still_serves(sandbox)
+
+
+async def test_code_goes_before_the_warden_when_memory_runs_out(sandbox):
+    done = await run(sandbox, "print(open('/proc/self/oom_score_adj').read())")
+
+    assert done.output.strip() == b"1000"
+
+
+async def test_a_warden_that_code_brought_down_is_the_policy_s_doing(sandbox):
+    # Small processes with much of the kernel's memory, until the warden is the largest.
+    source = """
+import os, socket
+with open("/proc/self/oom_score_adj", "w") as file: file.write("500")
+while True:
+    pairs = [socket.socketpair() for _ in range(60)]
+    for end, _ in pairs:
+        end.setblocking(False)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        try:
+            while True: end.send(b"x" * 60000)
+        except OSError: pass
+    if os.fork() == 0:
+        for pair in pairs:
+            for end in pair: end.set_inheritable(True)
+        os.execv("/bin/sleep", ["sleep", "60"])
+"""
+    with pytest.raises(SandboxLost) as lost:
+        await run(sandbox, source)
+
+    assert lost.value.by_policy
+
+
+async def test_a_sandbox_that_ran_out_of_memory_is_not_used_again(sandbox):
+    """The engine remembers it, and would blame the next episode for whatever ends the container."""
+    await run(sandbox, "blocks = [bytearray(1 << 20) for _ in range(100000)]")
+
+    assert "out of memory" in await sandbox.scrub()
+
+
+async def test_no_memory_outlives_its_process_without_a_limit(sandbox):
+    source = """
+import ctypes
+libc = ctypes.CDLL(None)
+print(libc.shmget(0, 4096, 0o1777), libc.semget(0, 1, 0o1777), libc.msgget(0, 0o1777))
+for folder in ("/workspace", "/tmp", "/dev/shm", "/dev/mqueue"):
+    try:
+        for count in range(100000): open(f"{folder}/{count}", "w").close()
+    except OSError as error:
+        print(count < 8192, error.errno)
+"""
+    done = await run(sandbox, source, 20.0)
+
+    assert done.output == b"-1 -1 -1\n" + b"True 28\n" * 3 + b"True 24\n"
+    started = time.monotonic()
+    assert await sandbox.scrub() == ""
+    assert time.monotonic() - started < 5
+
+
+async def test_output_of_exactly_the_limit_is_whole(sandbox):
+    for length, cut in ((65536, False), (65537, True)):
+        done = await run(sandbox, f"import os\nos.write(1, b'x' * {length})")
+        assert (len(done.output), done.output_truncated) == (65536, cut)
+
+
+async def test_a_child_that_closes_its_output_is_waited_for(sandbox):
+    done = await run(sandbox, "import os, time\nos.close(1)\nos.close(2)\ntime.sleep(0.5)\nos._exit(7)")
+
+    assert done.exit_status == 7
 
 
 async def test_output_is_cut_and_its_writer_killed(sandbox):
@@ -196,6 +295,29 @@ async def test_scrubbing_removes_files_everywhere(sandbox):
 
     done = await run(sandbox, "import os; print([os.listdir(d) for d in ('/tmp', '/dev/shm')])")
     assert done.output == b"[[], []]\n"
+
+
+async def test_every_answer_goes_to_its_request(sandbox):
+    for name in ("a", "b"):
+        await sandbox.write_file(name, name.encode())
+
+    with pytest.raises(SandboxLost):
+        await sandbox.read_file("a\0b")
+    for _ in range(50):
+        given_up = asyncio.ensure_future(sandbox.read_file("a"))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        assert await sandbox.read_file("b") == b"b"
+
+
+async def test_a_start_that_is_given_up_leaves_no_container(engine):
+    starting = asyncio.ensure_future(engine.start())
+    await asyncio.sleep(0.1)
+    starting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert engine.remove_leftovers() == 0
 
 
 async def test_a_container_whose_service_is_gone_ends_by_itself(engine, sandbox):

@@ -7,9 +7,10 @@ import pytest
 from gym_service.grading import oracle
 from gym_service.grading.records import Answer, parse_answers, same
 from gym_service.sandbox.fake import FakeSandbox
-from gym_service.tasks.model import hidden_cases, instantiate
+from gym_service.tasks.model import Case, hidden_cases, instantiate
 from gym_service.tasks.suites import find_task
 from gym_service.values import Submission, VerdictStatus
+from tests.test_containment import SEARCH_MEMORY
 
 TASK = find_task("bugfix/zero/share")
 INSTANCE = instantiate(TASK, "seed")
@@ -41,7 +42,7 @@ def test_plain_values_are_rebuilt(line, value):
         b'{"value": {"dict": [[1, 2], [1, 3]]}}', b'{"value": {"dict": [[[], 2]]}}', b"\xff\xfe",
         b'{"value": ' + b"9" * 10_000 + b"}", b'{"value": ' + b"[" * 200 + b"]" * 200 + b"}",
         b'{"value": ' + b"[" * 100_000 + b"}", b'{"value": "' + b"x" * 200_000 + b'"}',
-        b'cos\nsystem\n(S"id"\ntR.',
+        b'cos\nsystem\n(S"id"\ntR.', b'{"value": {"dict": [[{"tuple": [[1]]}, 2]]}}',
     ],
 )  # fmt: skip
 def test_nothing_else_is_an_answer_and_nothing_makes_the_parser_fail(line):
@@ -61,7 +62,8 @@ def test_too_many_records_make_all_of_them_failed():
     [
         (1, 1, True), (True, 1, False), (1, True, False), (1.0, 1, False), ((1,), [1], False), ([1], [1], True),
         ([True], [1], False), ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"a": True}, False),
-        (float("nan"), float("nan"), False), ("a", "a", True), (None, None, True), (None, False, False),
+        ((1,), (True,), False), ((1,), (1,), True), (float("nan"), float("nan"), False),
+        ("a", "a", True), (None, None, True), (None, False, False),
     ],
 )  # fmt: skip
 def test_values_are_compared_by_exact_type(left, right, equal):
@@ -164,8 +166,12 @@ async def test_an_attack_on_grading_is_worth_0(sandbox, name):
     assert verdict.status is not VerdictStatus.RESOLVED
     assert verdict.status is not VerdictStatus.INFRASTRUCTURE_ERROR
     assert verdict.hidden.passed < verdict.hidden.total
-    # The honest twin, in the same sandbox after the same scrub that the pool makes.
-    assert await sandbox.scrub() == ""
+    # The honest twin, in the same sandbox, unless the pool would throw that away.
+    left = await sandbox.scrub()
+    if verdict.status is VerdictStatus.OUT_OF_MEMORY:
+        assert left.startswith("out of memory")
+        return
+    assert left == ""
     honest = Submission({PATH: INSTANCE.gold_files[PATH].encode()})
     verdict = await oracle.grade(sandbox, INSTANCE, honest, HIDDEN, random.Random(0))
     assert verdict.status is VerdictStatus.RESOLVED
@@ -173,28 +179,17 @@ async def test_an_attack_on_grading_is_worth_0(sandbox, name):
 
 @pytest.mark.docker
 async def test_no_expected_value_enters_the_sandbox(sandbox):
-    """What the function can find in its process, memory and files beside its input is not the answer."""
-    marker = 918_273_645
-    hidden = [type(HIDDEN[0])((10, 2), marker)]
-    source = f"""
-import re
+    source = f"""{SEARCH_MEMORY}
 def {INSTANCE.function_name}(*a):
-    found = False
-    for line in open("/proc/self/maps"):
-        span, rights = line.split()[:2]
-        if "r" in rights and "[v" not in line:
-            low, high = (int(x, 16) for x in span.split("-"))
-            with open("/proc/self/mem", "rb", 0) as memory:
-                try:
-                    memory.seek(low)
-                    found |= b"918273" + b"645" in memory.read(high - low)
-                except (OSError, OverflowError, ValueError):
-                    pass
-    return {marker} if found else 0
+    return search_memory(rb"((?:INPUT|EXPECTED)-4711)")
 """
-    verdict = await oracle.grade(
-        sandbox, INSTANCE, Submission({PATH: source.encode()}), hidden, random.Random(0)
-    )
+    submission = Submission({PATH: source.encode()})
+    cases = [Case(("INPUT-4711",), ["EXPECTED-4711", "INPUT-4711"])]
 
-    # The source itself names the marker, in pieces; a process that held the value whole would find it.
-    assert verdict.hidden.passed in (0, 1)
+    verdict = await oracle.grade(sandbox, INSTANCE, submission, cases, random.Random(0))
+    assert verdict.hidden.passed == 0
+
+    control = await oracle.grade(
+        sandbox, INSTANCE, submission, [Case(("INPUT-4711",), ["INPUT-4711"])], random.Random(0)
+    )
+    assert control.hidden.passed == 1

@@ -95,6 +95,20 @@ async def test_a_user_that_fails_leaves_a_sandbox_that_nobody_gets(opened):
         assert second is not first
 
 
+async def test_a_sandbox_that_died_while_it_waited_is_given_to_nobody(opened):
+    factory = Factory()
+    pool = opened(factory, size=1)
+    async with pool.lend() as first:
+        pass
+    await asyncio.sleep(0.05)
+    await first.close()
+
+    async with pool.lend() as second:
+        assert second is not first
+
+    assert pool.retired == {"died": 1}
+
+
 async def test_who_waits_gets_the_next_one(opened):
     pool = opened(Factory(), size=1)
     first = await pool.acquire()

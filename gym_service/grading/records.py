@@ -83,8 +83,10 @@ def _pair(pair: object, depth: int) -> tuple[object, object]:
     match pair:
         case [key, value]:
             decoded = _decode(key, depth + 1)
-            if isinstance(decoded, list | dict):
-                raise ValueError("not a key")
+            try:
+                hash(decoded)
+            except TypeError:
+                raise ValueError("not a key") from None
             return decoded, _decode(value, depth + 1)
     raise ValueError("no pair")
 
@@ -93,7 +95,7 @@ def same(left: object, right: Json) -> bool:
     """Compares by value and exact type: True is not 1, 1.0 is not 1, and nothing equals NaN."""
     if type(left) is not type(right):
         return False
-    if isinstance(left, list) and isinstance(right, list):
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)

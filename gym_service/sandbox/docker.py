@@ -10,6 +10,7 @@ import logging
 import socket
 import struct
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import docker
@@ -85,6 +86,8 @@ class DockerEngine:
             raise SandboxLost(f"the sandbox image {image} is missing; run `make gym-up`") from None
         except (DockerException, requests.RequestException) as error:
             raise SandboxLost(f"no Docker Engine answers ({error}); run `make gym-up`") from None
+        if not self._client.api.base_url.startswith("http+docker://"):
+            raise SandboxLost("DOCKER_HOST names a remote engine; a gym needs one on a local unix socket")
         self.facts = EngineFacts(
             runtime="runc",
             engine_version=version["Version"],
@@ -94,15 +97,25 @@ class DockerEngine:
 
     async def start(self) -> "DockerSandbox":
         """Starts a sandbox and waits until its warden answers. Raises SandboxLost."""
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start_container))
         try:
-            container_id, connection = await asyncio.to_thread(self._start_container)
+            container_id, connection = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread goes on, and what it starts would belong to nobody.
+            with suppress(Exception):
+                container_id, connection = await starting
+                connection.close()
+                await asyncio.to_thread(self.remove, container_id)
+            raise
         except (DockerException, requests.RequestException, OSError) as error:
             raise SandboxLost(f"the engine could not start a sandbox: {error}") from error
         sandbox = DockerSandbox(self, container_id, self._limits)
         try:
             await sandbox.connect(connection)
-        except (SandboxLost, OSError, TimeoutError) as error:
+        except BaseException as error:
             await sandbox.close()
+            if not isinstance(error, SandboxLost | OSError):
+                raise
             raise SandboxLost(f"the warden of a new sandbox does not answer: {error}") from error
         return sandbox
 
@@ -114,17 +127,21 @@ class DockerEngine:
         """Removes the containers that an earlier life of this service left; returns how many."""
         return remove_containers(self._client, self._owner)
 
-    def blames_policy(self, container_id: str) -> bool:
+    def blames_policy(self, container_id: str, *, connected: bool) -> bool:
         """Says whose doing it is that a sandbox does not answer; by the engine's evidence alone.
 
-        A container that the kernel cut down for memory, or that still runs but does not answer, was brought
-        there by what ran in it. One that is gone, or an engine that is gone, is ours.
+        A container that the kernel cut down for memory, or that still runs and is connected but does not answer,
+        was brought there by what ran in it. One that is gone, or an engine that is gone, is ours.
         """
+        api = self._client.api
         try:
-            state = self._client.api.inspect_container(container_id)["State"]
+            if not connected:
+                # The stream ends a moment before the engine has written down how the container ended.
+                api.wait(container_id, timeout=5, condition="not-running")
+            state = api.inspect_container(container_id)["State"]
         except (DockerException, requests.RequestException):
             return False
-        return bool(state["OOMKilled"] or state["Running"])
+        return bool(state["OOMKilled"] or (connected and state["Running"]))
 
     def _start_container(self) -> tuple[str, socket.socket]:
         api = self._client.api
@@ -190,6 +207,11 @@ class DockerSandbox:
         self.observed: dict[str, str] = {}
         """Facts read from inside at start."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether the connection to the warden stands."""
+        return self._stream.is_open
+
     async def connect(self, connection: socket.socket) -> None:
         """Takes over the attached stream and greets the warden."""
         connection.setblocking(False)
@@ -251,6 +273,7 @@ class DockerSandbox:
     async def _ask(
         self, operation: Operation, body: bytes, output_limit: int, timeout_seconds: float
     ) -> Answer:
+        assert len(body) <= frames.MAX_BODY_BYTES
         head = frames.REQUEST.pack(
             operation, self.uid, round(timeout_seconds * 1000), output_limit, len(body)
         )
@@ -258,11 +281,11 @@ class DockerSandbox:
             future = self._stream.send(head + body)
             return await asyncio.wait_for(future, timeout_seconds + _ANSWER_MARGIN_SECONDS)
         except TimeoutError:
-            message = "the warden does not answer in time"
+            message, connected = "the warden does not answer in time", True
         except SandboxLost as error:
-            message = str(error)
+            message, connected = str(error), False
         blames_policy = not self._closed and await asyncio.to_thread(
-            self._engine.blames_policy, self._container_id
+            self._engine.blames_policy, self._container_id, connected=connected
         )
         self._stream.close()
         raise SandboxLost(message, by_policy=blames_policy)
@@ -278,10 +301,15 @@ class _WardenStream(asyncio.Protocol):
     _complaint: bytes = b""
     _transport: asyncio.Transport | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
     def send(self, request: bytes) -> asyncio.Future[Answer]:
         """Sends a request; the future holds its answer, or SandboxLost."""
         future = asyncio.get_running_loop().create_future()
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or not self.is_open:
             raise SandboxLost(f"the sandbox is gone {self._complaint.decode(errors='replace')[-500:]}")
         self._waiting.append(future)
         self._transport.write(request)

@@ -34,6 +34,10 @@ class FakeSandbox:
         self.files: dict[str, bytes] = {}
         self._closed = False
 
+    @property
+    def alive(self) -> bool:
+        return not self._closed
+
     async def read_file(self, path: str) -> bytes:
         await self.require_path(path, folder_allowed=False)
         return self.files[path]

@@ -21,7 +21,7 @@ class SandboxLimits:
     workspace_inodes: int = 8192
     """Files and folders in /workspace; /tmp has the same."""
     shared_memory_bytes: int = 8 << 20
-    """The size of /dev/shm."""
+    """The size of /dev/shm; it takes as many files as /workspace."""
     file_bytes: int = 64 << 20
     """The largest file that a process may write."""
     open_files: int = 256
@@ -40,7 +40,8 @@ WARDEN_CAPABILITIES = ("KILL", "SETGID", "SETUID")
 
 def host_config(limits: SandboxLimits) -> dict[str, Any]:
     """Gives the HostConfig of the Engine API for one sandbox."""
-    temporary = f"rw,nosuid,nodev,size={limits.workspace_bytes},nr_inodes={limits.workspace_inodes}"
+    temporary = f"rw,nosuid,nodev,nr_inodes={limits.workspace_inodes}"
+    files = f"{temporary},size={limits.workspace_bytes},uid=990,gid=990"
     return {
         "NetworkMode": "none",
         "CapDrop": ["ALL"],
@@ -50,8 +51,10 @@ def host_config(limits: SandboxLimits) -> dict[str, Any]:
         "ReadonlyRootfs": True,
         # Owned by the warden: an episode can fill them but not change what they are.
         "Tmpfs": {
-            WORKSPACE: f"{temporary},exec,uid=990,gid=990",
-            "/tmp": f"{temporary},noexec,uid=990,gid=990",
+            WORKSPACE: f"{files},exec",
+            "/tmp": f"{files},noexec",
+            # The engine's own has no limit on inodes, and those are memory that outlives a process.
+            "/dev/shm": f"{temporary},size={limits.shared_memory_bytes},noexec,mode=1777",
         },
         "Memory": limits.memory_bytes,
         "MemorySwap": limits.memory_bytes,
@@ -72,7 +75,8 @@ def host_config(limits: SandboxLimits) -> dict[str, Any]:
             )
         ],
         "IpcMode": "private",
-        "ShmSize": limits.shared_memory_bytes,
+        # No System V memory, semaphores or queues: they outlive their process, and the memory counts as nobody's.
+        "Sysctls": {"kernel.shmmni": "0", "kernel.sem": "0 0 0 0", "kernel.msgmni": "0"},
         "CgroupnsMode": "private",
         "LogConfig": {"Type": "none"},
         "RestartPolicy": {"Name": "no"},

@@ -32,6 +32,10 @@ class PooledSandbox(Sandbox, Protocol):
     uid: int
     observed: dict[str, str]
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still answers, as far as is known without asking."""
+
 
 class Pool:
     """Keeps sandboxes warm, lends each to one user at a time, and takes none back that is not as it was."""
@@ -79,10 +83,15 @@ class Pool:
         """Lends a sandbox under a fresh UID; waits while none is ready. Raises SandboxLost."""
         while True:
             sandbox = self._warm.popleft() if self._warm else await self._wait()
-            if sandbox in self._uses:
-                self._uses[sandbox] += 1
-                sandbox.uid = next(self._uids)
-                return sandbox
+            if sandbox not in self._uses:
+                continue
+            if not sandbox.alive:
+                # It died while nobody used it, so it is nobody's doing.
+                self._spawn(self._retire(sandbox, "died"))
+                continue
+            self._uses[sandbox] += 1
+            sandbox.uid = next(self._uids)
+            return sandbox
 
     async def release(self, sandbox: PooledSandbox, *, broken: bool = False) -> None:
         """Takes a sandbox back. It is scrubbed in the background, or replaced."""

@@ -82,7 +82,7 @@ def check_arguments(tool: Tool, arguments: dict[str, object]) -> None:
     missing = [name for name in tool.required if name not in arguments]
     if unknown or missing:
         known = ", ".join(tool.properties) or "none"
-        problem = f"unknown argument {unknown[0]!r}" if unknown else f"missing argument {missing[0]!r}"
+        problem = f"unknown argument {unknown[0][:80]!r}" if unknown else f"missing argument {missing[0]!r}"
         raise Misuse("invalid_arguments", f"{tool.name}: {problem}; its arguments are: {known}")
     for name, value in arguments.items():
         schema = tool.properties[name]

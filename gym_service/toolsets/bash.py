@@ -62,6 +62,10 @@ def _split(text: str) -> list[str]:
     """Splits a command into words by the quoting rules of a shell; any other shell syntax is refused."""
     if "\0" in text:
         raise Misuse("parse_error", "the command holds a NUL byte")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Misuse("parse_error", "the command is no valid text") from None
     words: list[str] = []
     word: list[str] | None = None
     quote = ""
@@ -149,12 +153,6 @@ _PYTEST_VALUES = {
     "--color": {"no"},
     "--capture": {"no", "fd", "sys"},
 }
-
-
-def _is_allowed_value(name: str, value: str) -> bool:
-    if name == "--maxfail":
-        return value.isascii() and value.isdigit() and len(value) < 6
-    return value in _PYTEST_VALUES.get(name, ())
 
 
 def _python(arguments: list[str]) -> Command:

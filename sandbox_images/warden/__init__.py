@@ -15,3 +15,8 @@ wipes, and jobs (with the inputs of hidden tests) are read by the child, never b
 
 Not covered here: limits on memory, processes and network, which the container sets.
 """
+
+import sys
+
+MODULES_AT_START = frozenset(sys.modules) - {__name__}
+"""What the interpreter loads by itself."""

@@ -1,4 +1,4 @@
-"""Starts the warden: `python3 -I /opt/gym/warden`."""
+"""Starts the warden: `python3 -s -P /opt/gym/warden`."""
 
 import os
 import sys

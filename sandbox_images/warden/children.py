@@ -31,14 +31,15 @@ class Children:
         # A handler, even an empty one, is what makes a signal reach PID 1 at all.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write)
-        self._oom_kills = _oom_kill_counter()
+        self.count_oom_kills = _oom_kill_counter()
+        """Counts the processes of this container that the kernel killed for memory so far."""
 
     def run(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
-        """Runs `job` as `uid`; keeps what it prints up to the size of `output`, whatever ends it.
+        """Runs `job` as `uid` and keeps what it prints, whatever ends it; who fills `output` is killed.
 
         Raises OSError when no child can be made.
         """
-        oom_kills = self._oom_kills()
+        oom_kills = self.count_oom_kills()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
         try:
             try:
@@ -50,7 +51,7 @@ class Children:
             ended = self._watch(child, read_end, time.monotonic() + timeout_seconds, output)
         finally:
             os.close(read_end)
-        if self._oom_kills() > oom_kills:
+        if self.count_oom_kills() > oom_kills:
             return Ended(ended.exit_status, ended.flags | frames.FLAG_OUT_OF_MEMORY, ended.output_bytes)
         return ended
 
@@ -65,14 +66,15 @@ class Children:
             if read_end in ready:
                 count = _read_some(read_end, output[length:])
                 length += count
-                if count == 0 and length < len(output):
-                    poll.unregister(read_end)
-                elif length == len(output):
+                if length == len(output):
                     flags |= frames.FLAG_TRUNCATED
+                elif count == 0:
+                    poll.unregister(read_end)
             if self._wake_read in ready:
                 os.read(self._wake_read, 4096)
                 exit_status = reap(child)
-            if not ready and time.monotonic() >= deadline:
+            # Whatever was ready: who prints or dies without a pause gains no time by it.
+            if exit_status is None and time.monotonic() >= deadline:
                 flags |= frames.FLAG_TIMED_OUT
         killed_status = kill_all(child)
         if exit_status is None:

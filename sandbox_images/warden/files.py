@@ -51,7 +51,7 @@ def classify(error: OSError) -> Status:
 def read_into(path: str, buffer: memoryview) -> int:
     """Reads a whole regular file into `buffer` and returns its length in bytes.
 
-    Raises FileError: TOO_LARGE when it does not fit, IS_DIRECTORY, NOT_A_REGULAR_FILE. Raises OSError.
+    Raises FileError: TOO_LARGE when it fills the buffer, IS_DIRECTORY, NOT_A_REGULAR_FILE. Raises OSError.
     """
     folder, name = _open_parent(path, create=False)
     try:
@@ -60,7 +60,11 @@ def read_into(path: str, buffer: memoryview) -> int:
     finally:
         os.close(folder)
     try:
-        _require_regular(os.fstat(descriptor))
+        present = os.fstat(descriptor)
+        _require_regular(present)
+        # Known before anything is read, so that nothing of it stays in the buffer.
+        if present.st_size >= len(buffer):
+            raise FileError(Status.TOO_LARGE)
         length = 0
         while length < len(buffer):
             count = os.readv(descriptor, [buffer[length:]])

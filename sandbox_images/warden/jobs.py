@@ -6,14 +6,22 @@ the service compares with values that never came here.
 """
 
 import atexit
+import io
 import json
+import linecache
 import os
+import random
+import shutil
 import sys
+import tempfile
 import threading
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
+
+from . import MODULES_AT_START
 
 RESULT_DESCRIPTOR = 3
 """Where the records of `call` go."""
@@ -28,7 +36,48 @@ _ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    # A UID without a name would show as a number, and each episode has another.
+    "USER": "agent",
 }
+
+
+def prepare() -> None:
+    """Gives the warden what every child inherits: environment, standard streams, and a pytest that has run once."""
+    os.environ.clear()
+    os.environ.update(_ENVIRONMENT)
+    for stream in (sys.stdout, sys.stderr):
+        # As a child finds them on its own descriptors 1 and 2.
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    _load_pytest()
+
+
+def _load_pytest() -> None:
+    """Lets pytest load, once and before the first fork, whatever it needs to run, to pass and to explain a failure."""
+    import _pytest.config
+    import pytest
+
+    path, hooks = sys.path[:], sys.meta_path[:]
+    folder = tempfile.mkdtemp()
+    with open(f"{folder}/test_warden.py", "w", encoding="ascii") as file:
+        file.write("def test_passes():\n    assert 1 == 1\n\n\ndef test_fails():\n    assert [1] == [2]\n")
+    pytest.main(["-p", "no:cacheprovider", "--rootdir", folder, folder])
+    shutil.rmtree(folder)
+    sys.path[:], sys.meta_path[:] = path, hooks
+    sys.modules.pop("test_warden")
+    linecache.clearcache()
+    # pytest builds this from its own plugins alone, so it can be built before the run; only the invocation differs.
+    build_config = _pytest.config.get_config
+    config = build_config(["-p", "no:cacheprovider"])
+
+    def get_config(
+        args: Iterable[str] | None = None, plugins: Sequence[object] | None = None, **_: object
+    ) -> _pytest.config.Config:
+        _pytest.config.get_config = build_config  # A second session in one process gets its own.
+        config.invocation_params = config.InvocationParams(args=args or (), plugins=plugins, dir=Path.cwd())
+        return config
+
+    _pytest.config.get_config = get_config
 
 
 def wants_result_channel(job: bytes) -> bool:
@@ -38,15 +87,13 @@ def wants_result_channel(job: bytes) -> bool:
 
 def perform(job: bytes) -> int:
     """Carries out a job and returns the exit status."""
-    os.environ.clear()
-    os.environ.update(_ENVIRONMENT)
     os.chdir("/workspace")
-    # The warden's own folder.
+    # The warden's own folder, and its name for the episode's own use.
     del sys.path[0]
-    sys.stdin = open(0, encoding="utf-8")
-    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)
+    del sys.modules[__package__]
     _prefer_as_victim_of_memory_pressure()
+    # Who draws without a seed of its own draws the same in every sandbox, and is graded twice alike.
+    random.seed(0)
     request = json.loads(job)
     return _KINDS[request.pop("kind")](**request)
 
@@ -66,6 +113,10 @@ def _python(argv: list[str]) -> int:
         sys.modules["__main__"] = module
         sys.argv = argv
         sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+        # In a new interpreter, what lies beside the program goes before what the library calls by the same name.
+        for entry in os.listdir(sys.path[0]):
+            if entry.removesuffix(".py") not in MODULES_AT_START:
+                sys.modules.pop(entry.removesuffix(".py"), None)
         with open(path, "rb") as file:
             source = file.read()
         exec(compile(source, path, "exec"), module.__dict__)
@@ -90,7 +141,7 @@ def _call(file: str, function: str, arguments: list[list[Any]]) -> int:
     """Calls a function of a file once for each list of arguments; writes one record per call."""
     # Last, so that no file of the submission stands in for a module of the standard library.
     sys.path.append("/workspace")
-    with open(RESULT_DESCRIPTOR, "w", encoding="ascii") as results:
+    with open(RESULT_DESCRIPTOR, "w", encoding="utf-8") as results:
         try:
             module = types.ModuleType(file.removesuffix(".py"))
             module.__file__ = file
@@ -184,8 +235,9 @@ def _run_to_exit(run: Callable[[], None]) -> int:
 def _prefer_as_victim_of_memory_pressure() -> None:
     """Asks the kernel to kill this process before the warden when memory runs out."""
     try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("1000")
+        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(descriptor, b"1000")
+        os.close(descriptor)
     except OSError:
         # A runtime that does not offer it picks by size, and the warden is small.
         pass

@@ -6,9 +6,11 @@ import os
 import platform
 import sys
 
-from . import files, frames, privileges, scrub
+from . import files, frames, jobs, privileges, scrub
 from .children import Children, kill_all
 from .frames import Operation, Status
+
+_MAX_COMPLAINT_BYTES = 2000
 
 
 class Warden:
@@ -19,9 +21,9 @@ class Warden:
         self._answers = answers
         # Contents live in these two only and are wiped after use: a child inherits the warden's memory.
         self._body = memoryview(bytearray(frames.MAX_BODY_BYTES))
-        self._output = memoryview(bytearray(frames.MAX_BODY_BYTES))
+        self._output = memoryview(bytearray(frames.MAX_BODY_BYTES + 1))
         self._children = Children()
-        self._state_at_start = scrub.read_state()
+        self._state_at_start = self._read_state()
 
     def serve(self) -> None:
         """Answers requests until the service is gone."""
@@ -36,13 +38,17 @@ class Warden:
             except files.FileError as error:
                 self._send(error.status)
             except OSError as error:
-                self._send(files.classify(error), body=str(error).encode())
+                self._send(files.classify(error), body=str(error).encode()[:_MAX_COMPLAINT_BYTES])
+            except ValueError as error:
+                self._send(Status.FAILED, body=str(error).encode()[:_MAX_COMPLAINT_BYTES])
             body[:] = bytes(length)
 
     def _answer(
         self, operation: Operation, uid: int, timeout_seconds: float, output_limit: int, body: memoryview
     ) -> None:
-        output = self._output[: min(output_limit, frames.MAX_BODY_BYTES)]
+        # One byte more than may be sent, which tells a full answer from a cut one.
+        output_limit = min(output_limit, frames.MAX_BODY_BYTES)
+        output = self._output[: output_limit + 1]
         match operation:
             case Operation.HELLO:
                 self._send(Status.OK, body=json.dumps(_facts()).encode())
@@ -67,14 +73,21 @@ class Warden:
             case Operation.RUN:
                 ended = self._children.run(body, uid, timeout_seconds, output)
                 text = output[: ended.output_bytes]
-                self._send(Status.OK, ended.exit_status, ended.flags, text)
+                self._send(Status.OK, ended.exit_status, ended.flags, text[:output_limit])
                 text[:] = bytes(ended.output_bytes)
             case Operation.SCRUB:
                 kill_all()
                 privileges.use_files_as(uid)
                 scrub.empty_folders()
-                found = scrub.differences(self._state_at_start, scrub.read_state())
-                self._send(Status.NOT_CLEAN if found else Status.OK, body="; ".join(found)[:2000].encode())
+                found = scrub.differences(self._state_at_start, self._read_state())
+                self._send(
+                    Status.NOT_CLEAN if found else Status.OK,
+                    body="; ".join(found).encode()[:_MAX_COMPLAINT_BYTES],
+                )
+
+    def _read_state(self) -> dict[str, object]:
+        # The engine remembers a kill for memory and would blame the next episode for a death of this container.
+        return scrub.read_state() | {"out of memory": self._children.count_oom_kills()}
 
     def _receive(self, into: memoryview) -> bool:
         """Fills `into`; False when the service has closed its end."""
@@ -101,16 +114,13 @@ def main() -> None:
     """Becomes the warden and serves."""
     requests, answers = _take_standard_streams()
     os.umask(0o022)
-    # Loaded once here, so that no run has to.
-    import _pytest.timing  # noqa: F401
-    import pytest  # noqa: F401
-
     # The workspace holds only what the episode put there.
     sys.dont_write_bytecode = True
     privileges.become_warden()
     # The runtime gives a tmpfs the mode of the image's folder. An episode may fill these, not own them.
     os.chmod(files.WORKSPACE, 0o777)
     os.chmod("/tmp", 0o1777)
+    jobs.prepare()
     warden = Warden(requests, answers)
     # What is frozen is not touched by the collector of a child and so stays shared with it.
     gc.collect()

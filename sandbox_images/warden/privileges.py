@@ -36,6 +36,8 @@ def become_episode(uid: int) -> None:
     # Between two UIDs that are not 0 the kernel keeps capabilities, so they are dropped by hand.
     _set_capabilities(0)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    # The files in /proc of a process that is not dumpable are root's, its own oom_score_adj among them.
+    _prctl(_PR_SET_DUMPABLE, 1)
 
 
 def use_files_as(uid: int) -> None:

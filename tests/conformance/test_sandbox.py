@@ -88,6 +88,16 @@ async def test_a_file_of_python_is_run_as_the_main_program(sandbox):
     assert (done.exit_status, done.output) == (3, b"7\n")
 
 
+@pytest.mark.parametrize("name", ["helper", "queue", "json", "warden"])
+async def test_a_module_beside_the_program_goes_before_the_library_s(sandbox, name):
+    await sandbox.write_file(f"{name}.py", b"value = 7\n")
+    await sandbox.write_file("main.py", f"import {name}\nprint({name}.value)\n".encode())
+
+    done = await sandbox.run(RunPython(("main.py",)), 10)
+
+    assert (done.exit_status, done.output) == (0, b"7\n")
+
+
 async def test_a_traceback_starts_in_the_program(sandbox):
     await sandbox.write_file("main.py", b"1 / 0\n")
 
