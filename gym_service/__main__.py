@@ -5,9 +5,10 @@ import asyncio
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gym_service.config import ServiceConfig, default_state_folder
+from gym_service.state import HELD_STATUS, StateFolder
 
 if TYPE_CHECKING:
     from gym_contract.v1 import gym_pb2 as pb
@@ -19,7 +20,25 @@ def main() -> int:
     if rest and arguments.command != "up":
         _parser().error(f"unknown arguments: {' '.join(rest)}")
     handler = {"serve": _serve, "up": _up, "down": _down, "status": _status, "tasks": _tasks}
-    return handler[arguments.command](arguments, rest)
+    try:
+        return handler[arguments.command](arguments, rest)
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+class _OneLine(logging.Formatter):
+    """Writes an event as one line and escapes what does not print: a message may quote a stranger."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return _printable(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(_printable, super().formatException(ei).split("\n")))
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,10 +65,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # The lock comes before the slow imports, so that `down` finds a service that is about to start.
+    state = StateFolder(arguments.state_folder)
+    if not state.lock():
+        print(f"error: another service holds {state.folder}", file=sys.stderr)
+        return HELD_STATUS
     from gym_service.sandbox.base import SandboxLost
     from gym_service.server import serve
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         config = ServiceConfig(
             state_folder=arguments.state_folder,
@@ -59,8 +85,8 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             reuse=not arguments.single_use,
             max_lease_seconds=arguments.max_lease_seconds,
         )
-        asyncio.run(serve(config))
-    except (SandboxLost, ValueError, OSError, RuntimeError) as error:
+        asyncio.run(serve(config, state))
+    except (SandboxLost, ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
@@ -81,11 +107,7 @@ def _up(arguments: argparse.Namespace, rest: list[str]) -> int:
 def _down(arguments: argparse.Namespace, rest: list[str]) -> int:
     from gym_service import control
 
-    try:
-        stopped = control.down(arguments.state_folder)
-    except control.ControlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    stopped = control.down(arguments.state_folder)
     print("the gym is stopped" if stopped else "no gym was running")
     return 0
 
@@ -119,8 +141,6 @@ def _tasks(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
-    from gym_service.state import StateFolder
-
     endpoint = StateFolder(folder).endpoint()
     isolation = info.isolation
     print(f"serving    {endpoint.address if endpoint else 'nowhere'}")

@@ -13,6 +13,9 @@ def default_state_folder() -> Path:
     return Path(os.environ.get("GYM_STATE_DIR") or Path(state) / "coding-gym")
 
 
+_LONGEST_LEASE_SECONDS = 86_400.0 * 7
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """Everything that an operator decides. Raises ValueError for what cannot be."""
@@ -30,7 +33,7 @@ class ServiceConfig:
     max_lease_seconds: float = 300.0
     """The longest time that an episode lives without a word from its client."""
     kept_episodes: int = 4096
-    """The graded episodes whose records are kept."""
+    """The ended episodes whose records are kept, graded or not."""
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     """The limits of each sandbox."""
 
@@ -40,5 +43,8 @@ class ServiceConfig:
         for name in ("capacity", "graders", "kept_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if self.max_lease_seconds < 1:
-            raise ValueError(f"--max-lease-seconds must be at least 1, not {self.max_lease_seconds:g}")
+        if not 1 <= self.max_lease_seconds <= _LONGEST_LEASE_SECONDS:
+            raise ValueError(
+                f"--max-lease-seconds must be from 1 to {_LONGEST_LEASE_SECONDS:g}, "
+                f"not {self.max_lease_seconds:g}"
+            )

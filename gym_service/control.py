@@ -18,100 +18,124 @@ from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import remove_containers
-from gym_service.state import Endpoint, StateFolder
+from gym_service.state import HELD_STATUS, StateFolder
 from sandbox_images.build import image_reference
 
 _START_SECONDS = 90.0
 _STOP_SECONDS = 40.0
+_KILL_SECONDS = 5.0
 
 
 class ControlError(Exception):
-    """The service could not be started or stopped; the message says why and where to look."""
+    """The service could not be started; the message says why and where to look."""
 
 
 def up(folder: Path, serve_arguments: Sequence[str]) -> pb.GetGymInfoResponse:
-    """Starts the service unless it serves already, and returns what it says of itself. Raises ControlError."""
+    """Starts the service unless it serves already, and returns what it says of itself. Raises ControlError.
+
+    Whoever calls this at the same time gets the same service.
+    """
     state = StateFolder(folder)
-    endpoint = state.endpoint()
-    if endpoint and _serves(endpoint):
-        if endpoint.image == image_reference():
-            return describe(endpoint)
+    info = _ask(state)
+    if info is not None and not _is_current(state):
         print("the sandbox image has changed: starting the service again")
         down(folder)
+        info = None
+    process: subprocess.Popen[bytes] | None = None
+    deadline = time.monotonic() + _START_SECONDS
+    while info is None:
+        if time.monotonic() > deadline:
+            if process is not None:
+                process.terminate()
+            raise ControlError(f"the service did not serve within {_START_SECONDS:g} s; see {state.log}")
+        # Another service that is about to start or to stop is waited for.
+        if process is None and state.holder() is None:
+            process = _start(state, serve_arguments)
+        elif process is not None and process.poll() is not None:
+            if process.returncode in (0, -signal.SIGTERM):
+                raise ControlError("the service was stopped before it served")
+            if process.returncode != HELD_STATUS:
+                raise ControlError(f"the service ended at once; the end of {state.log}:\n{_tail(state.log)}")
+            process = None
+        time.sleep(0.1)
+        info = _ask(state)
+    return info
+
+
+def down(folder: Path) -> bool:
+    """Stops the service, also one that is about to start; returns whether there was one."""
+    state = StateFolder(folder)
+    process_id = state.holder()
+    if process_id is not None and not _stop(state, process_id, signal.SIGTERM, _STOP_SECONDS):
+        print(f"the service did not stop within {_STOP_SECONDS:g} s and was killed; see {state.log}")
+        _stop(state, process_id, signal.SIGKILL, _KILL_SECONDS)
+    # A service that was killed could not do this. One that starts at this moment does it for itself.
+    if state.lock():
+        try:
+            state.withdraw()
+            remove_containers(docker.from_env(timeout=30), state.owner)
+        except (DockerException, SandboxLost):
+            pass  # Without an engine there are no containers.
+        finally:
+            state.unlock()
+    return process_id is not None
+
+
+def status(folder: Path) -> pb.GetGymInfoResponse | None:
+    """Asks the service; None when there is none that serves."""
+    return _ask(StateFolder(folder))
+
+
+def _start(state: StateFolder, serve_arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
     with state.log.open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gym_service", "--state-folder", str(folder), "serve", *serve_arguments],
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "gym_service", "--state-folder", str(state.folder), "serve"),
+                *serve_arguments,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
-        endpoint = state.endpoint()
-        if endpoint and endpoint.process_id == process.pid and _serves(endpoint):
-            return describe(endpoint)
-        if process.poll() is not None:
-            raise ControlError(f"the service ended at once; the end of {state.log}:\n{_tail(state.log)}")
-        time.sleep(0.1)
-    process.terminate()
-    raise ControlError(f"the service did not serve within {_START_SECONDS:g} s; see {state.log}")
 
 
-def down(folder: Path) -> bool:
-    """Stops the service; returns whether there was one. Raises ControlError."""
-    state = StateFolder(folder)
+def _stop(state: StateFolder, process_id: int, number: signal.Signals, seconds: float) -> bool:
+    """Sends a signal to the service; returns whether it let go of the folder in time."""
+    with suppress(ProcessLookupError):
+        os.kill(process_id, number)
+    deadline = time.monotonic() + seconds
+    while state.holder() == process_id:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _is_current(state: StateFolder) -> bool:
     endpoint = state.endpoint()
-    running = endpoint is not None and _is_service(endpoint.process_id)
-    if endpoint is not None and running:
-        os.kill(endpoint.process_id, signal.SIGTERM)
-        deadline = time.monotonic() + _STOP_SECONDS
-        while _is_service(endpoint.process_id):
-            if time.monotonic() > deadline:
-                raise ControlError(
-                    f"the service (process {endpoint.process_id}) does not stop; see {state.log}"
-                )
-            time.sleep(0.05)
-    state.withdraw()
-    # A service that was killed could not remove its containers.
-    with suppress(DockerException, SandboxLost):
-        remove_containers(docker.from_env(timeout=30), state.owner)
-    return running
+    return endpoint is not None and endpoint.image == image_reference()
 
 
-def status(folder: Path) -> pb.GetGymInfoResponse | None:
-    """Asks the service; None when there is none."""
-    endpoint = StateFolder(folder).endpoint()
-    return describe(endpoint) if endpoint and _serves(endpoint) else None
-
-
-def describe(endpoint: Endpoint) -> pb.GetGymInfoResponse:
-    """Asks a service what it is."""
-    with grpc.insecure_channel(endpoint.address) as channel:
-        stub = gym_pb2_grpc.GymServiceStub(channel)
-        metadata = (("authorization", f"Bearer {endpoint.token}"),)
-        info: pb.GetGymInfoResponse = stub.GetGymInfo(pb.GetGymInfoRequest(), timeout=10, metadata=metadata)
+def _ask(state: StateFolder) -> pb.GetGymInfoResponse | None:
+    """Asks the service of a folder what it is; None when there is none that serves."""
+    endpoint = state.endpoint()
+    if endpoint is None:
+        return None
+    with grpc.insecure_channel(endpoint.address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+            if health.status != health_pb2.HealthCheckResponse.SERVING:
+                return None
+            stub = gym_pb2_grpc.GymServiceStub(channel)
+            metadata = (("authorization", f"Bearer {endpoint.token}"),)
+            info: pb.GetGymInfoResponse = stub.GetGymInfo(
+                pb.GetGymInfoRequest(), timeout=10, metadata=metadata
+            )
+        except grpc.RpcError:
+            return None
         return info
 
 
-def _serves(endpoint: Endpoint) -> bool:
-    with grpc.insecure_channel(endpoint.address) as channel:
-        try:
-            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
-        except grpc.RpcError:
-            return False
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
-
-
-def _is_service(process_id: int) -> bool:
-    """Says whether a process is a service of ours: its number may have gone to another one."""
-    try:
-        command = Path(f"/proc/{process_id}/cmdline").read_bytes()
-        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return b"gym_service" in command and state != "Z"
-
-
 def _tail(path: Path, lines: int = 15) -> str:
-    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) or "(nothing; is the disk full?)"

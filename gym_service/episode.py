@@ -11,6 +11,8 @@ from gym_service.tokens import ChatTokenizer
 from gym_service.toolsets.base import Progress, Toolset
 from gym_service.values import Delta, Message, Observation, StopReason, Submission, Verdict
 
+_CUT_OFF = Submission(refusal="the episode was cut off")
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSeed:
@@ -55,10 +57,8 @@ class StepResult:
 class Step:
     """A turn that was begun."""
 
-    digest: bytes
-    """Tells the action from others."""
-    action: object
-    """The action as the client sent it, for the record."""
+    sent: bytes
+    """The action as the client sent it: tells it from others, and goes into the record."""
     task: "asyncio.Task[StepResult]"
     """What plays it."""
 
@@ -84,11 +84,23 @@ class Episode:
     length: int = 0
     """The ids of the sequence so far."""
     steps: list[Step] = field(default_factory=list)
-    stop_reason: StopReason | None = None
-    ending: asyncio.Future[None] | None = None
+    record_bytes: int = 0
+    """What actions and results take so far, ids not counted."""
+    ending: "asyncio.Task[StopReason] | None" = None
     """Exists from the moment that somebody ends the episode; done when the sandbox is given back."""
-    submission: Submission | None = None
+    submission: Submission = _CUT_OFF
+    """What is graded; taken when the episode ends."""
     grading: "asyncio.Task[Verdict] | None" = None
+
+    @property
+    def playing(self) -> bool:
+        """Whether a turn is under way."""
+        return bool(self.steps) and not self.steps[-1].task.done()
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the episode ended; None until it has."""
+        return self.ending.result() if self.ending is not None and self.ending.done() else None
 
     @property
     def expire_time(self) -> float:

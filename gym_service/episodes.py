@@ -2,7 +2,7 @@
 
 Exactly once. Whatever changes an episode runs as a task of the registry, kept under its key: (episode, turn) for
 a step, the request id for a creation, the episode for its end and its verdict. A repeat waits for the same task, or
-gets what it returned. A client that goes away in the middle cancels nothing.
+gets what it returned. A client that goes away in the middle cancels nothing: who waits is always behind a shield.
 
 Ownership of failures. What a policy does wrong is an observation or a verdict worth 0. When a sandbox is lost, the
 sandbox says by its own evidence whose doing it was: the policy's ends the episode as SANDBOX_DEAD, ours as
@@ -15,8 +15,9 @@ import itertools
 import logging
 import random
 import secrets
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
@@ -26,11 +27,20 @@ from gym_service.sandbox.base import FileRefused, SandboxLost
 from gym_service.sandbox.pool import Pool, PooledSandbox
 from gym_service.tasks.model import FunctionInstance, FunctionTask, hidden_cases, instantiate
 from gym_service.tasks.suites import find_task
-from gym_service.tokens import ChatTokenizer
+from gym_service.tokens import MAX_SEQUENCE_IDS, ChatTokenizer
 from gym_service.toolsets.base import Progress, Toolset
 from gym_service.toolsets.coding import Coding
 from gym_service.toolsets.menu import Menu
-from gym_service.values import Action, Observation, StopReason, Submission, Verdict, VerdictStatus
+from gym_service.values import (
+    Action,
+    Delta,
+    Observation,
+    StopReason,
+    Submission,
+    ToolResult,
+    Verdict,
+    VerdictStatus,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +52,17 @@ CLIENT_STOP_REASONS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW, StopR
 _CAPACITY_RETRY_SECONDS = 0.25
 _OUTAGE_RETRY_SECONDS = 2.0
 _REAPER_SECONDS = 1.0
-_GRADING_TRIES = 3
+_GRADING_DELAYS_SECONDS = (0.0, 0.0, 0.5, 2.0, 5.0, 10.0)
+"""How long each try to grade waits: longer than an engine takes to start again."""
+_KEPT_BYTES = 512 << 20
+"""What the records of ended episodes may take together, by a generous estimate."""
+_BYTES_PER_ID = 40
+"""What one token id takes, as an object of its own."""
+_LONG_TEXT_CHARACTERS = 20_000
+"""From here on the ids of an observation are made in a thread: a long one would hold everybody up."""
+_CLOSING_SECONDS = 5.0
+
+Result = TypeVar("Result")
 
 
 class Episodes:
@@ -65,8 +85,13 @@ class Episodes:
         self._kept = kept
         self._private_seed = private_seed
         self._graders = asyncio.Semaphore(graders)
-        self._by_id: OrderedDict[str, Episode] = OrderedDict()
+        self._by_id: dict[str, Episode] = {}
         self._creations: dict[str, tuple[bytes, asyncio.Task[Episode]]] = {}
+        self._ended: deque[tuple[Episode, int]] = deque()
+        """The ended episodes in the order of their ends, each with the bytes that its record takes."""
+        self._ended_bytes = 0
+        self._work: set[asyncio.Task[Any]] = set()
+        """What is under way, whoever waits for it."""
         self._live = 0
         self.idle = asyncio.Event()
         """Set while no episode holds a sandbox."""
@@ -97,70 +122,61 @@ class Episodes:
         """
         digest = hashlib.sha256(repr(creation).encode()).digest()
         known = self._creations.get(creation.request_id)
-        if known is not None:
-            if known[0] != digest:
-                raise Conflict("this request_id was used for another episode", "REQUEST_ID_REUSED")
-            return await asyncio.shield(known[1])
-        task = find_task(creation.task_id)
-        toolset, tokenizer = self._check(creation)
-        if self.draining:
-            raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
-        if self._live >= self.capacity:
-            message = f"{self.capacity} episodes are live, the most there can be"
-            raise AtCapacity(message, "CAPACITY_REACHED", _CAPACITY_RETRY_SECONDS)
-        self._count(1)
-        opening = asyncio.create_task(self._open(creation, task, toolset, tokenizer))
-        self._creations[creation.request_id] = digest, opening
-        try:
-            return await asyncio.shield(opening)
-        except SandboxLost as error:
-            raise Unavailable(str(error), "NO_SANDBOX", _OUTAGE_RETRY_SECONDS) from error
+        if known is None:
+            known = self._creations[creation.request_id] = digest, self._admit(creation)
+        if known[0] != digest:
+            raise Conflict("this request_id was used for another episode", "REQUEST_ID_REUSED")
+        episode = await asyncio.shield(known[1])
+        self._renew(episode)
+        return episode
 
     async def step(
-        self, episode_id: str, turn: int, action: Action, digest: bytes, kept: object
-    ) -> StepResult:
-        """Plays a turn. `digest` tells actions apart, `kept` goes into the record.
+        self, episode_id: str, turn: int, action: Action, sent: bytes
+    ) -> tuple[Episode, StepResult]:
+        """Plays a turn. `sent` is the action as it came: tells it from others, and goes into the record.
 
         Raises NotFound, NotDue, Conflict, InvalidRequest.
         """
-        episode = self._find(episode_id)
+        episode = self.get(episode_id)
         self._renew(episode)
         if 0 <= turn < len(episode.steps):
             step = episode.steps[turn]
-            if step.digest != digest:
+            if step.sent != sent:
                 if turn == len(episode.steps) - 1:
                     raise Conflict(f"turn {turn} was played with other content", "TURN_CONTENT_DIFFERS")
                 raise NotDue(f"turn {turn} is over; turn {len(episode.steps)} is due", "TURN_NOT_DUE")
-            return await asyncio.shield(step.task)
+            return episode, await asyncio.shield(step.task)
         if episode.ending is not None:
             raise NotDue("the episode has ended", "EPISODE_ENDED")
         if turn != len(episode.steps):
             raise NotDue(f"turn {len(episode.steps)} is due, not {turn}", "TURN_NOT_DUE")
-        if episode.steps and not episode.steps[-1].task.done():
+        if episode.playing:
             raise NotDue(f"turn {turn - 1} is not answered yet", "TURN_NOT_DUE")
         self._check_action(episode, action)
-        playing = asyncio.create_task(self._play(episode, turn, action))
-        episode.steps.append(Step(digest, kept, playing))
-        return await asyncio.shield(playing)
+        episode.record_bytes += len(sent)
+        step = Step(sent, self._run(self._play(episode, turn, action)))
+        episode.steps.append(step)
+        return episode, await asyncio.shield(step.task)
 
     async def end(self, episode_id: str, stop_reason: StopReason) -> StopReason:
         """Ends an episode; returns the reason that stands. Raises NotFound."""
-        episode = self._find(episode_id)
-        await self._finish(episode, stop_reason)
-        return _reason(episode)
+        return await asyncio.shield(self._finish(self.get(episode_id), stop_reason))
 
     async def grade(self, episode_id: str) -> tuple[Verdict, StopReason]:
         """Grades an ended episode. Raises NotFound, NotDue."""
-        episode = self._find(episode_id)
+        episode = self.get(episode_id)
         if episode.ending is None:
             raise NotDue("the episode is active; end it first", "EPISODE_ACTIVE")
         if episode.grading is None:
-            episode.grading = asyncio.create_task(self._grade(episode))
-        return await asyncio.shield(episode.grading), _reason(episode)
+            episode.grading = self._run(self._grade(episode))
+        return await asyncio.shield(episode.grading), episode.ending.result()
 
     def get(self, episode_id: str) -> Episode:
         """Finds an episode without renewing its lease. Raises NotFound."""
-        return self._find(episode_id)
+        episode = self._by_id.get(episode_id)
+        if episode is None:
+            raise NotFound("no such episode (any more)", "EPISODE_NOT_FOUND")
+        return episode
 
     def renew(self, episode_ids: Sequence[str]) -> list[str]:
         """Renews leases; returns the episodes that are active."""
@@ -174,12 +190,39 @@ class Episodes:
         """Ends episodes whose lease has run out, for ever."""
         while True:
             await asyncio.sleep(_REAPER_SECONDS)
-            now = asyncio.get_running_loop().time()
-            expired = [e for e in self._by_id.values() if e.ending is None and e.expires_at < now]
-            for episode in expired:
-                logger.info("the lease of episode %s has run out", episode.episode_id)
-            await asyncio.gather(*(self._finish(episode, StopReason.LEASE_EXPIRED) for episode in expired))
-            self._forget(now)
+            try:
+                self._end_expired()
+            except Exception:
+                # Without a reaper the sandboxes of dead clients would never come back.
+                logger.exception("leases could not be checked")
+
+    async def close(self) -> None:
+        """Waits for what is under way, bounded; the pool's sandboxes go with the pool."""
+        if self._work:
+            await asyncio.wait(self._work, timeout=_CLOSING_SECONDS)
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Runs work to its end, even if nobody waits for it any more."""
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._settle)
+        return task
+
+    def _settle(self, task: asyncio.Task[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()  # Who waits is told; that nobody does is no error.
+
+    def _admit(self, creation: Creation) -> asyncio.Task[Episode]:
+        task = find_task(creation.task_id)
+        toolset, tokenizer = self._check(creation)
+        if self.draining:
+            raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
+        if self._live >= self.capacity:
+            message = f"{self.capacity} episodes are live, the most there can be"
+            raise AtCapacity(message, "CAPACITY_REACHED", _CAPACITY_RETRY_SECONDS)
+        self._count(1)
+        return self._run(self._open(creation, task, toolset, tokenizer))
 
     def _check(self, creation: Creation) -> tuple[Toolset, ChatTokenizer | None]:
         if not creation.request_id or len(creation.request_id) > 128:
@@ -192,6 +235,8 @@ class Episodes:
             raise InvalidRequest(f"max_turns must be from 0 to {toolset.max_turns}", "MAX_TURNS_INVALID")
         if creation.max_edits < -1:
             raise InvalidRequest("max_edits must be at least -1", "MAX_EDITS_INVALID")
+        if len(creation.seed.group) > 256:
+            raise InvalidRequest("seed.group must have at most 256 characters", "GROUP_INVALID")
         if not 0 <= creation.lease_seconds <= self.max_lease_seconds:
             raise InvalidRequest(f"lease must be from 0 to {self.max_lease_seconds:g} s", "LEASE_INVALID")
         if not creation.tokenizer_fingerprint:
@@ -242,13 +287,21 @@ class Episodes:
         return episode
 
     async def _prepare_sandbox(self, instance: FunctionInstance) -> PooledSandbox:
-        sandbox = await self._pool.acquire()
+        # What the engine says is for the log alone: it names paths and images.
+        failure = Unavailable(
+            "the gym has no sandbox now; its log says why", "NO_SANDBOX", _OUTAGE_RETRY_SECONDS
+        )
+        try:
+            sandbox = await self._pool.acquire()
+        except SandboxLost:
+            raise failure from None
         try:
             for path, content in instance.files.items():
                 await sandbox.write_file(path, content.encode())
-        except FileRefused as error:
+        except (SandboxLost, FileRefused) as error:
+            logger.warning("a sandbox that was ready does not take an episode: %s", error)
             await self._pool.release(sandbox, broken=True)
-            raise SandboxLost(f"a fresh sandbox refuses a file: {error.kind}") from None
+            raise failure from None
         except BaseException:
             await self._pool.release(sandbox, broken=True)
             raise
@@ -259,50 +312,55 @@ class Episodes:
             return
         if episode.tokenizer is None:
             raise InvalidRequest("token ids need an episode with a tokenizer", "NO_TOKENIZER")
+        if episode.length + len(action.token_ids) > MAX_SEQUENCE_IDS:
+            raise InvalidRequest(f"the sequence has more than {MAX_SEQUENCE_IDS} ids", "ACTION_TOO_LONG")
         episode.tokenizer.check_ids(action.token_ids)
 
     async def _play(self, episode: Episode, turn: int, action: Action) -> StepResult:
         try:
             results, stop_reason = await act(episode, action)
+            episode.record_bytes += sum(len(result.text) for result in results)
+            if stop_reason is None and turn + 1 >= episode.max_turns:
+                stop_reason = StopReason.MAX_TURNS
+            if stop_reason is None and episode.ending is None:
+                delta = await _extend(episode, action, results)
+                self._renew(episode)
+                return StepResult(Observation(results, delta), None)
         except SandboxLost as error:
             logger.warning("episode %s lost its sandbox: %s", episode.episode_id, error)
-            lost = StopReason.SANDBOX_DEAD if error.by_policy else StopReason.INFRASTRUCTURE
-            await self._finish(episode, lost)
-            return StepResult(Observation(), _reason(episode))
-        if stop_reason is None and turn + 1 >= episode.max_turns:
-            stop_reason = StopReason.MAX_TURNS
-        if stop_reason is not None:
-            await self._finish(episode, stop_reason)
-        if episode.ending is not None:
-            await asyncio.shield(episode.ending)
-            return StepResult(Observation(results), _reason(episode))
-        return StepResult(Observation(results, extend(episode, action, results)), None)
+            results, stop_reason = (), _loss(error)
+        except Exception:
+            logger.exception("turn %d of episode %s failed", turn, episode.episode_id)
+            results, stop_reason = (), StopReason.INFRASTRUCTURE
+        # Somebody may have ended the episode meanwhile; then that reason stands.
+        ending = self._finish(episode, stop_reason or StopReason.CANCELLED)
+        return StepResult(Observation(results), await asyncio.shield(ending))
 
-    async def _finish(self, episode: Episode, stop_reason: StopReason) -> None:
-        """Ends an episode once: takes the submission, then gives the sandbox back."""
-        if episode.ending is not None:
-            await asyncio.shield(episode.ending)
-            return
-        episode.ending = asyncio.get_running_loop().create_future()
-        episode.stop_reason = stop_reason
-        # A turn that is being played still uses the sandbox; its container is not worth keeping then.
-        playing = episode.steps[-1].task if episode.steps else None
-        interrupted = playing is not None and not playing.done() and playing is not asyncio.current_task()
-        broken = interrupted or stop_reason in (StopReason.SANDBOX_DEAD, StopReason.INFRASTRUCTURE)
+    def _finish(self, episode: Episode, stop_reason: StopReason) -> asyncio.Task[StopReason]:
+        """Ends an episode once. Gives the task that does it, and holds the reason that stands."""
+        if episode.ending is None:
+            # A turn that is being played still uses the sandbox; its container is not worth keeping then.
+            cut_off = episode.playing and episode.steps[-1].task is not asyncio.current_task()
+            episode.ending = self._run(self._conclude(episode, stop_reason, cut_off=cut_off))
+        return episode.ending
+
+    async def _conclude(self, episode: Episode, stop_reason: StopReason, *, cut_off: bool) -> StopReason:
+        """Takes the submission, then gives the sandbox back. Returns the reason that stands."""
+        broken = cut_off or stop_reason in (StopReason.SANDBOX_DEAD, StopReason.INFRASTRUCTURE)
         try:
-            if broken:
-                episode.submission = Submission(refusal="the episode was cut off")
-            else:
+            if not broken:
                 episode.submission = await self._take_submission(episode)
         except SandboxLost as error:
             logger.warning("episode %s lost its sandbox at its end: %s", episode.episode_id, error)
-            episode.stop_reason = StopReason.SANDBOX_DEAD if error.by_policy else StopReason.INFRASTRUCTURE
-            episode.submission = Submission(refusal="the sandbox is gone")
-            broken = True
+            stop_reason, broken = _loss(error), True
+        except Exception:
+            logger.exception("the end of episode %s failed", episode.episode_id)
+            stop_reason, broken = StopReason.INFRASTRUCTURE, True
         finally:
             await self._pool.release(episode.sandbox, broken=broken)
             self._count(-1)
-            episode.ending.set_result(None)
+            self._keep(episode)
+        return stop_reason
 
     async def _take_submission(self, episode: Episode) -> Submission:
         path = f"{episode.instance.function_name}.py"
@@ -313,23 +371,25 @@ class Episodes:
 
     async def _grade(self, episode: Episode) -> Verdict:
         assert episode.ending is not None
-        await episode.ending
-        if _reason(episode).errored:
+        if (await episode.ending).errored:
             return Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym lost the episode")
-        assert episode.submission is not None
         seed = episode.creation.seed.text(episode.task.task_id)
-        hidden = hidden_cases(episode.task, self._private_seed, seed)
-        rng = random.Random(hashlib.sha256(self._private_seed + seed.encode()).digest())
-        verdict = Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="no sandbox for grading")
-        for _ in range(_GRADING_TRIES):
-            try:
-                async with self._graders, self._pool.lend() as sandbox:
-                    return await oracle.grade(sandbox, episode.instance, episode.submission, hidden, rng)
-            except SandboxLost as error:
-                logger.warning("grading of episode %s failed: %s", episode.episode_id, error)
-                if error.by_policy:
-                    return Verdict(VerdictStatus.UNRESOLVED, reason="the submission brought the sandbox down")
-        return verdict
+        try:
+            hidden = hidden_cases(episode.task, self._private_seed, seed)
+            for delay_seconds in _GRADING_DELAYS_SECONDS:
+                await asyncio.sleep(delay_seconds)
+                rng = random.Random(hashlib.sha256(self._private_seed + seed.encode()).digest())
+                try:
+                    async with self._graders, self._pool.lend() as sandbox:
+                        return await oracle.grade(sandbox, episode.instance, episode.submission, hidden, rng)
+                except SandboxLost as error:
+                    logger.warning("grading of episode %s failed: %s", episode.episode_id, error)
+                    if error.by_policy:
+                        reason = "the submission brought the sandbox down"
+                        return Verdict(VerdictStatus.UNRESOLVED, reason=reason)
+        except Exception:
+            logger.exception("grading of episode %s failed", episode.episode_id)
+        return Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym could not grade")
 
     def _count(self, change: int) -> None:
         self._live += change
@@ -338,29 +398,36 @@ class Episodes:
         else:
             self.idle.set()
 
-    def _find(self, episode_id: str) -> Episode:
-        episode = self._by_id.get(episode_id)
-        if episode is None:
-            raise NotFound("no such episode (any more)", "EPISODE_NOT_FOUND")
-        return episode
-
     def _renew(self, episode: Episode) -> None:
         episode.expires_at = asyncio.get_running_loop().time() + episode.lease_seconds
 
-    def _forget(self, now: float) -> None:
-        """Drops the oldest records beyond the number that is kept, and those of nobody."""
-        over = len(self._by_id) - self._live - self._kept
-        for episode in [e for e in self._by_id.values() if e.ending is not None][: max(0, over)]:
-            del self._by_id[episode.episode_id]
-            self._creations.pop(episode.creation.request_id, None)
+    def _end_expired(self) -> None:
+        """Ends what nobody has asked for in time. A turn that is being played holds the lease."""
+        now = asyncio.get_running_loop().time()
+        for episode in list(self._by_id.values()):
+            if episode.ending is None and not episode.playing and episode.expires_at < now:
+                logger.info("the lease of episode %s has run out", episode.episode_id)
+                self._finish(episode, StopReason.LEASE_EXPIRED)
 
-    async def close(self) -> None:
-        """Waits for what is under way, bounded; the pool's sandboxes go with the pool."""
-        steps = [step for episode in self._by_id.values() for step in episode.steps if not step.task.done()]
-        if steps:
-            await asyncio.wait([step.task for step in steps], timeout=5)
+    def _keep(self, episode: Episode) -> None:
+        """Keeps the record of an ended episode, and drops the oldest ones beyond what is kept."""
+        size = episode.record_bytes + episode.length * _BYTES_PER_ID
+        self._ended.append((episode, size))
+        self._ended_bytes += size
+        while len(self._ended) > self._kept or self._ended_bytes > _KEPT_BYTES:
+            oldest, size = self._ended.popleft()
+            self._ended_bytes -= size
+            del self._by_id[oldest.episode_id]
+            self._creations.pop(oldest.creation.request_id, None)
 
 
-def _reason(episode: Episode) -> StopReason:
-    assert episode.stop_reason is not None
-    return episode.stop_reason
+async def _extend(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
+    characters = len(action.text or "") + sum(len(result.text) for result in results)
+    if characters < _LONG_TEXT_CHARACTERS:
+        return extend(episode, action, results)
+    return await asyncio.to_thread(extend, episode, action, results)
+
+
+def _loss(error: SandboxLost) -> StopReason:
+    """Says how an episode ends that lost its sandbox."""
+    return StopReason.SANDBOX_DEAD if error.by_policy else StopReason.INFRASTRUCTURE

@@ -30,6 +30,9 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
 
+_MAX_MESSAGE_CHARACTERS = 1000
+
+
 class GymError(Exception):
     """An error that a client is told."""
 
@@ -37,7 +40,11 @@ class GymError(Exception):
 
     def __init__(self, message: str, reason: str, retry_delay_seconds: float | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        # It travels in the trailers of a call, which hold little, and may quote what a stranger sent.
+        printable = "".join(
+            c if c.isascii() and c.isprintable() else "?" for c in message[:_MAX_MESSAGE_CHARACTERS]
+        )
+        self.message = printable
         self.reason = reason
         self.retry_delay_seconds = retry_delay_seconds
 

@@ -6,12 +6,13 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from gym_contract.v1 import gym_pb2 as pb
@@ -20,7 +21,7 @@ from gym_contract.v1 import gym_pb2_grpc
 from gym_service import wire
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
-from gym_service.errors import Unauthenticated
+from gym_service.errors import InvalidRequest, Unauthenticated
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import DockerEngine, DockerSandbox
 from gym_service.sandbox.pool import Pool, PooledSandbox
@@ -30,6 +31,7 @@ from sandbox_images.build import image_reference
 
 logger = logging.getLogger(__name__)
 
+_OPEN_METHOD = f"/{health.SERVICE_NAME}/Check"
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GymService"].full_name
 
 # Tied to the limits of the client (trainer_client/link.py): what one side sends, the other must take.
@@ -53,7 +55,8 @@ class RunningGym:
     address: str
     token: str
     episodes: Episodes
-    pool: Pool
+    drain: Callable[[], Awaitable[None]]
+    """Takes no new episodes and says so in the health check; those that live go on."""
 
 
 @asynccontextmanager
@@ -74,58 +77,67 @@ async def running_gym(
         graders=config.graders,
     )
     token = secrets.token_urlsafe(32)
-    server = grpc.aio.server(interceptors=[_TokenCheck(token)], options=_OPTIONS)
+    server = grpc.aio.server(interceptors=[_Gate(token)], options=_OPTIONS)
     servicer = GymServicer(episodes, pool, isolation, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(healthcheck, server)
     reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     port = server.add_insecure_port(f"127.0.0.1:{config.port}")
-    pool.open()
-    reaper = asyncio.create_task(episodes.reap())
-    await server.start()
-    await healthcheck.set(SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
-    try:
-        yield RunningGym(f"127.0.0.1:{port}", token, episodes, pool)
-    finally:
+
+    async def drain() -> None:
         episodes.draining = True
         await healthcheck.enter_graceful_shutdown()
+
+    pool.open()
+    reaper = asyncio.create_task(episodes.reap())
+    try:
+        await server.start()
+        await healthcheck.set(SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
+        yield RunningGym(f"127.0.0.1:{port}", token, episodes, drain)
+    finally:
+        await drain()
         await episodes.close()
         await server.stop(grace=1.0)
         reaper.cancel()
         await pool.close()
 
 
-async def serve(config: ServiceConfig) -> None:
-    """Serves episodes in containers until SIGTERM or SIGINT.
+async def serve(config: ServiceConfig, state: StateFolder) -> None:
+    """Serves episodes in containers until SIGTERM or SIGINT; the caller holds the lock of the state folder.
 
     Raises SandboxLost when there is no engine, no image, or no sandbox can be started; OSError when the state
-    folder is held by another service.
+    folder cannot be written; RuntimeError when the port is taken.
     """
-    state = StateFolder(config.state_folder)
-    lock = state.lock()
-    if lock is None:
-        raise BlockingIOError(f"another service holds {config.state_folder}")
-    image = image_reference()
-    engine = DockerEngine(image, config.limits, state.owner)
-    leftovers = await asyncio.to_thread(engine.remove_leftovers)
-    if leftovers:
-        logger.info("removed %d containers of an earlier service", leftovers)
-    isolation = await _observe(engine, config)
+    # Before the first container is started: from here on every end is an orderly one.
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    async with running_gym(config, engine.start, lambda: isolation, state.grading_seed()) as gym:
-        state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
-        logger.info("serving at %s, image %s", gym.address, isolation.image_digest)
+    image = image_reference()
+    engine = await asyncio.to_thread(DockerEngine, image, config.limits, state.owner)
+    try:
+        leftovers = await asyncio.to_thread(engine.remove_leftovers)
+        if leftovers:
+            logger.info("removed %d containers of an earlier service", leftovers)
+        isolation = await _observe(engine, config)
+        async with running_gym(config, engine.start, lambda: isolation, state.grading_seed()) as gym:
+            state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
+            logger.info("serving at %s, image %s", gym.address, isolation.image_digest)
+            try:
+                await stopped.wait()
+            finally:
+                state.withdraw()
+            await gym.drain()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(gym.episodes.idle.wait(), _DRAIN_SECONDS)
+    finally:
+        # A thread that was starting a container when the pool closed has come to its end after this line.
+        await loop.shutdown_default_executor()
         try:
-            await stopped.wait()
-            gym.episodes.draining = True
-            await _drained(gym.episodes)
-        finally:
-            state.withdraw()
-    lock.close()
+            engine.remove_leftovers()
+        except SandboxLost as error:
+            logger.warning("what is left on the engine could not be removed: %s", error)
 
 
 async def _observe(engine: DockerEngine, config: ServiceConfig) -> pb.Isolation:
@@ -151,47 +163,81 @@ async def _observe(engine: DockerEngine, config: ServiceConfig) -> pb.Isolation:
     )
 
 
-async def _drained(episodes: Episodes) -> None:
-    """Lets live episodes finish, for a bounded time."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(episodes.idle.wait(), _DRAIN_SECONDS)
+class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs alone
+    """Lets through who brings the token, and nothing that is no message of the contract.
 
-
-class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs alone
-    """Lets through who brings the token. Health is open: it says nothing but whether the service serves."""
+    One call is open: the health check, which says nothing but whether the service serves.
+    """
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
-        if details.method.startswith(f"/{health.SERVICE_NAME}/") or handler is None:
+        if handler is None:
+            return None
+        if details.method != _OPEN_METHOD and not self._admits(details.invocation_metadata or ()):
+            return _with_behaviour(handler, _refuse, _refuse_stream)
+        if handler.response_streaming and not handler.request_streaming:
             return handler
-        metadata = dict(details.invocation_metadata or ())
-        brought = metadata.get("authorization", "")
-        if hmac.compare_digest(str(brought).encode(), self._expected):
-            return handler
-        return _refusing(handler)
+        return _decoding(handler)
+
+    def _admits(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        brought = [value for key, value in metadata if key == "authorization"]
+        if len(brought) != 1:
+            return False
+        (value,) = brought
+        value = value if isinstance(value, bytes) else value.encode()
+        return hmac.compare_digest(value, self._expected)
 
 
-def _refusing(handler: Any) -> Any:
-    """Gives a handler of the same kind that refuses the call."""
-    error = Unauthenticated("the call does not carry the token of this gym", "TOKEN_INVALID")
+def _decoding(handler: Any) -> Any:
+    """Gives a handler that answers bytes which are no message with INVALID_ARGUMENT.
 
-    async def refuse(_: Any, context: Any) -> None:
-        await abort(context, error)
+    gRPC itself would answer UNKNOWN and write a stack trace to the log, for each of them.
+    """
+    error = InvalidRequest("the message is not of the kind that this method takes", "MESSAGE_MALFORMED")
 
-    async def refuse_stream(_: Any, context: Any) -> AsyncIterator[None]:
-        await abort(context, error)
-        yield
+    async def call(data: bytes, context: Any) -> Any:
+        try:
+            request = handler.request_deserializer(data)
+        except DecodeError:
+            await abort(context, error)
+        return await handler.unary_unary(request, context)
 
+    async def stream(parts: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        malformed = False
+
+        async def requests() -> AsyncIterator[Any]:
+            nonlocal malformed
+            async for data in parts:
+                try:
+                    yield handler.request_deserializer(data)
+                except DecodeError:
+                    malformed = True
+                    return
+
+        async for response in handler.stream_stream(requests(), context):
+            yield response
+        if malformed:
+            await abort(context, error)
+
+    return _with_behaviour(handler, call, stream)
+
+
+async def _refuse(_: Any, context: Any) -> None:
+    await abort(context, Unauthenticated("the call does not carry the token of this gym", "TOKEN_INVALID"))
+
+
+async def _refuse_stream(_: Any, context: Any) -> AsyncIterator[None]:
+    await _refuse(_, context)
+    yield
+
+
+def _with_behaviour(handler: Any, call: Any, stream: Any) -> Any:
+    """Gives a handler of the same kind that takes bytes as they come."""
+    if handler.request_streaming:
+        return grpc.stream_stream_rpc_method_handler(stream, None, handler.response_serializer)
     if handler.response_streaming:
-        make = (
-            grpc.stream_stream_rpc_method_handler
-            if handler.request_streaming
-            else grpc.unary_stream_rpc_method_handler
-        )
-        return make(refuse_stream, handler.request_deserializer, handler.response_serializer)
-    return grpc.unary_unary_rpc_method_handler(
-        refuse, handler.request_deserializer, handler.response_serializer
-    )
+        return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
+    return grpc.unary_unary_rpc_method_handler(call, None, handler.response_serializer)

@@ -14,7 +14,7 @@ from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service import __version__, wire
 from gym_service.episodes import TOOLSETS, Episodes
-from gym_service.errors import Code, GymError, InvalidRequest
+from gym_service.errors import GymError, InvalidRequest
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.suites import SUITES, load_suite
 from gym_service.tokens import ChatTokenizer
@@ -27,7 +27,9 @@ Response = TypeVar("Response")
 MAX_PAGE_SIZE = 1000
 ERROR_DOMAIN = "gym.v1"
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
-_MAX_COMMANDS_IN_FLIGHT = 4096
+_MAX_COMMAND_ID_CHARACTERS = 128
+_MAX_UNANSWERED_COMMANDS = 1024
+"""Per stream, results that the client has not taken yet included."""
 
 
 class GymServicer(gym_pb2_grpc.GymServiceServicer):
@@ -92,22 +94,18 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
     ) -> AsyncIterator[pb.RolloutResponse]:
         """Carries out commands side by side and sends results as they come, several at once if they do."""
         results: asyncio.Queue[pb.RolloutResult | None] = asyncio.Queue()
-        running: set[asyncio.Task[None]] = set()
+        places = asyncio.Semaphore(_MAX_UNANSWERED_COMMANDS)
 
         async def perform(command: pb.RolloutCommand) -> None:
             results.put_nowait(await self._perform(command))
 
         async def read() -> None:
-            async for request in requests:
-                for command in request.commands:
-                    while len(running) >= _MAX_COMMANDS_IN_FLIGHT:
+            async with asyncio.TaskGroup() as running:
+                async for request in requests:
+                    for command in request.commands:
                         # Not reading on is the stream's own flow control.
-                        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    task = asyncio.create_task(perform(command))
-                    running.add(task)
-                    task.add_done_callback(running.discard)
-            if running:
-                await asyncio.wait(running)
+                        await places.acquire()
+                        running.create_task(perform(command))
 
         reader = asyncio.create_task(read())
         reader.add_done_callback(lambda _: results.put_nowait(None))
@@ -122,15 +120,19 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
                     batch.append(result)
                     size += result.ByteSize()
                 yield pb.RolloutResponse(results=batch)
+                for _ in batch:
+                    places.release()
+            await _answer(reader, context)
         finally:
             # The client is gone: its commands go on inside the registry and keep their answers for a repeat.
             reader.cancel()
-            for task in running:
-                task.cancel()
 
     async def _perform(self, command: pb.RolloutCommand) -> pb.RolloutResult:
-        result = pb.RolloutResult(command_id=command.command_id)
+        result = pb.RolloutResult(command_id=command.command_id[:_MAX_COMMAND_ID_CHARACTERS])
         try:
+            if len(command.command_id) > _MAX_COMMAND_ID_CHARACTERS:
+                message = f"command_id must have at most {_MAX_COMMAND_ID_CHARACTERS} characters"
+                raise InvalidRequest(message, "COMMAND_ID_INVALID")
             match command.WhichOneof("command"):
                 case "create":
                     result.created.CopyFrom(await self._create(command.create))
@@ -203,10 +205,8 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _step(self, request: pb.StepEpisodeRequest) -> pb.StepEpisodeResponse:
         action = wire.action_from(request.action)
-        result = await self._episodes.step(
-            request.episode_id, request.turn, action, wire.action_digest(request.action), request.action
-        )
-        return wire.stepped_to(self._episodes.get(request.episode_id), result)
+        sent = request.action.SerializeToString(deterministic=True)
+        return wire.stepped_to(*await self._episodes.step(request.episode_id, request.turn, action, sent))
 
     async def _end(self, request: pb.EndEpisodeRequest) -> pb.EndEpisodeResponse:
         reason = await self._episodes.end(request.episode_id, wire.stop_reason_from(request.stop_reason))
@@ -258,8 +258,4 @@ async def abort(context: Context, error: GymError) -> NoReturn:
     )
 
 
-class _Defect(GymError):
-    code = Code.INTERNAL
-
-
-_DEFECT = _Defect("the service failed; its log says why", "INTERNAL")
+_DEFECT = GymError("the service failed; its log says why", "INTERNAL")

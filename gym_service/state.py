@@ -3,7 +3,7 @@
 endpoint.json   address, token and process of the service that runs; readable by its owner alone
 service.log     its log
 grading.seed    keys the draw of hidden inputs; kept, so that a replay is graded alike
-lock            held by the service that runs: one per folder
+lock            held by the service that runs: one per folder, and the kernel says which process it is
 """
 
 import fcntl
@@ -11,9 +11,16 @@ import hashlib
 import json
 import os
 import secrets
+import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+
+HELD_STATUS = 3
+"""The exit status of a service that found its folder held by another process."""
+
+_SEED_BYTES = 32
+_FLOCK = struct.Struct("@hhqqi")
+"""struct flock of Linux: type, whence, start, length, process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +44,46 @@ class StateFolder:
         self.folder = folder
         self.log = folder / "service.log"
         self._endpoint = folder / "endpoint.json"
+        self._lock: int | None = None
         # Services of other folders on the same engine are left alone.
         self.owner = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
         """Names the containers of this folder's service on an engine."""
 
-    def lock(self) -> IO[str] | None:
-        """Takes the folder for the life of this process; None when another service holds it."""
-        file = (self.folder / "lock").open("w")
+    def lock(self) -> bool:
+        """Takes the folder until `unlock` or the end of this process; returns whether it could be had."""
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A lock of the process, not of the file: the kernel knows whose it is, and `holder` asks it.
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            file.close()
+            os.close(descriptor)
+            return False
+        self._lock = descriptor
+        return True
+
+    def unlock(self) -> None:
+        """Gives the folder back."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def holder(self) -> int | None:
+        """Gives the process that holds the folder: the service that runs or is about to; None without one.
+
+        A process that holds the folder itself gives its own.
+        """
+        if self._lock is not None:
+            return os.getpid()
+        try:
+            descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
             return None
-        return file
+        try:
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, _, _, _, process_id = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        finally:
+            os.close(descriptor)
+        return None if kind == fcntl.F_UNLCK else process_id
 
     def publish(self, endpoint: Endpoint) -> None:
         """Tells the owner's clients where the service is."""
@@ -60,22 +94,30 @@ class StateFolder:
         self._endpoint.unlink(missing_ok=True)
 
     def endpoint(self) -> Endpoint | None:
-        """Reads where the service is; None when none was published."""
+        """Reads where the service is that holds the folder; None without one, whatever the file says."""
         try:
-            return Endpoint(**json.loads(self._endpoint.read_text()))
+            endpoint = Endpoint(**json.loads(self._endpoint.read_text()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
+        return endpoint if endpoint.process_id == self.holder() else None
 
     def grading_seed(self) -> bytes:
         """Reads the private seed, and makes it at the first time."""
         path = self.folder / "grading.seed"
         if not path.exists():
-            self._write_private(path, secrets.token_bytes(32))
-        return path.read_bytes()
+            self._write_private(path, secrets.token_bytes(_SEED_BYTES))
+        seed = path.read_bytes()
+        if len(seed) != _SEED_BYTES:
+            raise ValueError(f"{path} is damaged; remove it, and hidden inputs are drawn anew")
+        return seed
 
     def _write_private(self, path: Path, content: bytes) -> None:
+        """Writes a file for its owner alone: all of it, or nothing where the disk is full."""
         temporary = path.with_suffix(".new")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,6 +1,5 @@
 """Between the contract's messages and the service's values. Pure: nothing here waits, keeps or decides."""
 
-import hashlib
 from datetime import timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -14,7 +13,7 @@ from gym_service.sandbox.policy import SandboxLimits
 from gym_service.tasks.model import FunctionTask, Split
 from gym_service.tokens import TokenizerFacts
 from gym_service.toolsets.base import Misuse, Toolset
-from gym_service.toolsets.calls import parse_arguments
+from gym_service.toolsets.calls import MAX_CALLS_PER_TURN, parse_arguments
 from gym_service.values import (
     Action,
     Delta,
@@ -26,6 +25,10 @@ from gym_service.values import (
     ToolResult,
     Verdict,
 )
+
+MAX_TEXT_CHARACTERS = 1_000_000
+"""The longest turn that is taken as text; no policy says so much."""
+_MAX_NAME_CHARACTERS = 256
 
 _SPLITS: dict[int, Split] = {
     pb.SPLIT_TRAIN: Split.TRAIN,
@@ -48,7 +51,8 @@ def creation_from(request: pb.CreateEpisodeRequest) -> Creation:
         toolset=request.toolset,
         seed=EpisodeSeed(seed.run_seed, seed.group, seed.index),
         tokenizer_fingerprint=request.tokenizer_fingerprint,
-        lease_seconds=request.lease.ToTimedelta().total_seconds(),
+        # Not ToTimedelta: what a stranger sends may be more than it can hold.
+        lease_seconds=request.lease.seconds + request.lease.nanos / 1e9,
         max_turns=request.max_turns,
         max_edits=request.max_edits,
     )
@@ -56,6 +60,9 @@ def creation_from(request: pb.CreateEpisodeRequest) -> Creation:
 
 def action_from(action: pb.Action) -> Action:
     """Reads what the policy does. Raises InvalidRequest."""
+    if len(action.policy_version) > _MAX_NAME_CHARACTERS:
+        message = f"policy_version must have at most {_MAX_NAME_CHARACTERS} characters"
+        raise InvalidRequest(message, "POLICY_VERSION_INVALID")
     match action.WhichOneof("content"):
         case "token_ids":
             ids = tuple(action.token_ids.ids)
@@ -65,19 +72,19 @@ def action_from(action: pb.Action) -> Action:
                 )
             return Action(token_ids=ids)
         case "text":
+            if len(action.text) > MAX_TEXT_CHARACTERS:
+                message = f"text has more than {MAX_TEXT_CHARACTERS} characters"
+                raise InvalidRequest(message, "ACTION_TOO_LONG")
             return Action(text=action.text)
         case "tool_calls":
+            if len(action.tool_calls.calls) > MAX_CALLS_PER_TURN:
+                raise InvalidRequest(f"more than {MAX_CALLS_PER_TURN} calls in one turn", "ACTION_TOO_LONG")
             try:
                 calls = [ToolCall(c.tool, parse_arguments(c.arguments_json)) for c in action.tool_calls.calls]
             except Misuse as error:
                 raise InvalidRequest(error.message, "ARGUMENTS_INVALID") from None
             return Action(tool_calls=tuple(calls))
     raise InvalidRequest("the action is empty; set token_ids, text or tool_calls", "ACTION_EMPTY")
-
-
-def action_digest(action: pb.Action) -> bytes:
-    """Tells actions apart, log-probabilities and sampling included."""
-    return hashlib.sha256(action.SerializeToString(deterministic=True)).digest()
 
 
 def stop_reason_from(number: int) -> StopReason:
@@ -207,7 +214,7 @@ def record_to(episode: Episode, image_digest: str) -> pb.GetEpisodeResponse:
         messages=map(_message_to, episode.messages),
     )
     for step in episode.steps:
-        turn = record.turns.add(action=step.action)
+        turn = record.turns.add(action=pb.Action.FromString(step.sent))
         if step.task.done():
             turn.observation.CopyFrom(_observation_to(episode, step.task.result().observation))
     if episode.stop_reason:

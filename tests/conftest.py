@@ -22,6 +22,7 @@ class Gym:
     """A running gym and a client of it."""
 
     running: RunningGym
+    channel: grpc.aio.Channel
     stub: gym_pb2_grpc.GymServiceStub
     metadata: tuple[tuple[str, str], ...]
 
@@ -59,7 +60,7 @@ async def gym_over(start_sandbox, tmp_path, **settings):
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         metadata = (("authorization", f"Bearer {running.token}"),)
-        yield Gym(running, gym_pb2_grpc.GymServiceStub(channel), metadata)
+        yield Gym(running, channel, gym_pb2_grpc.GymServiceStub(channel), metadata)
 
 
 async def fake_sandbox():

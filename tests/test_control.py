@@ -7,12 +7,13 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import docker
 import pytest
 
 from gym_service import control
-from gym_service.state import StateFolder
+from gym_service.state import HELD_STATUS, StateFolder
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
 
@@ -104,7 +105,7 @@ def test_a_second_service_of_one_folder_is_refused(folder):
     command = [sys.executable, "-m", "gym_service", "--state-folder", str(folder), "serve"]
     second = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
-    assert second.returncode == 1
+    assert second.returncode == HELD_STATUS
     assert "another service holds" in second.stderr
     assert control.status(folder) is not None
 
@@ -112,6 +113,63 @@ def test_a_second_service_of_one_folder_is_refused(folder):
 def test_a_service_that_cannot_start_says_why(folder):
     with pytest.raises(control.ControlError, match="--capacity must be at least 1"):
         control.up(folder, ("--capacity", "0"))
+
+
+def test_two_that_start_it_at_once_get_the_same_service(folder):
+    with ThreadPoolExecutor() as threads:
+        first, second = threads.map(lambda _: control.up(folder, SMALL), range(2))
+
+    assert first.isolation == second.isolation
+    assert control.down(folder)
+    assert containers(folder) == []
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5])
+def test_down_ends_a_service_that_is_about_to_start(folder, seconds):
+    with ThreadPoolExecutor() as threads:
+        starting = threads.submit(control.up, folder, SMALL)
+        time.sleep(seconds)
+        wait_until(lambda: StateFolder(folder).holder() is not None)
+
+        assert control.down(folder)
+
+        starting.exception(timeout=20)
+    assert StateFolder(folder).holder() is None
+    assert containers(folder) == []
+
+
+def test_a_service_that_is_stopped_twice_while_sandboxes_start_leaves_nothing(folder):
+    control.up(folder, ("--capacity", "6", "--graders", "1"))
+    process_id = StateFolder(folder).endpoint().process_id
+
+    os.kill(process_id, signal.SIGTERM)
+    os.kill(process_id, signal.SIGTERM)
+
+    wait_until(lambda: StateFolder(folder).holder() is None)
+    assert containers(folder) == []
+    assert sorted(path.name for path in folder.iterdir()) == ["grading.seed", "lock", "service.log"]
+
+
+def test_an_endpoint_of_a_service_that_is_gone_is_in_nobodys_way(folder):
+    folder.mkdir()
+    stale = {"address": "127.0.0.1:1", "token": "t", "process_id": os.getpid(), "image": "i"}
+    (folder / "endpoint.json").write_text(json.dumps(stale))
+
+    assert control.status(folder) is None
+    assert not control.down(folder)
+    assert control.up(folder, SMALL).capacity == 2
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status", "serve"])
+def test_a_folder_that_cannot_be_is_an_error_in_one_line(tmp_path, command):
+    (tmp_path / "file").touch()
+
+    asked = [sys.executable, "-m", "gym_service", "--state-folder", str(tmp_path / "file"), command]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_every_built_in_task_is_proven():

@@ -1,6 +1,10 @@
 """The contract over a real gRPC server in this process; sandboxes are fake, everything else is not."""
 
 import asyncio
+import math
+import random
+from collections import Counter
+from typing import ClassVar
 
 import grpc
 import pytest
@@ -9,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
+from gym_service.config import ServiceConfig
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.fake import FakeSandbox
 from tests.conftest import fake_sandbox, gym_over
@@ -469,6 +474,408 @@ async def test_reflection_knows_the_service_for_who_brings_the_token(gym):
 
     assert "gym.v1.GymService" in names
     assert gym_pb2_grpc.GymServiceStub is not None
+
+
+# --- strangers ---
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf, 1e12])
+def test_a_longest_lease_that_cannot_be_is_refused_at_the_start(seconds, tmp_path):
+    with pytest.raises(ValueError, match="--max-lease-seconds"):
+        ServiceConfig(state_folder=tmp_path, max_lease_seconds=seconds)
+
+
+def raw(gym, method, data, metadata=None):
+    """Calls a method with bytes of one's own."""
+    call = gym.channel.unary_unary(f"/gym.v1.GymService/{method}")
+    return call(data, metadata=gym.metadata if metadata is None else metadata)
+
+
+MALFORMED = [b"\xff" * 100, b"\x0a\x50abc", b"\x0b" * 10_000 + b"\x0c" * 10_000, b"\x0a\x03\xed\xa0\x80"]
+
+
+@pytest.mark.parametrize("data", MALFORMED, ids=["garbage", "cut", "nested", "surrogate"])
+async def test_bytes_that_are_no_message_are_an_invalid_argument_and_write_no_log(gym, data, caplog):
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await raw(gym, "CreateEpisode", data)
+
+    assert error_of(raised).reason == "MESSAGE_MALFORMED"
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await raw(gym, "CreateEpisode", data, metadata=())
+    assert raised.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    assert caplog.records == []
+
+
+async def test_a_stream_with_bytes_that_are_no_message_answers_what_came_before_and_ends(gym):
+    empty = pb.RolloutRequest(commands=[pb.RolloutCommand(command_id="a")]).SerializeToString()
+    stream = gym.channel.stream_stream("/gym.v1.GymService/Rollout")(metadata=gym.metadata)
+    await stream.write(empty)
+    await stream.write(b"\xff\xff")
+
+    assert pb.RolloutResponse.FromString(await stream.read()).results[0].command_id == "a"
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stream.read()
+    assert error_of(raised).reason == "MESSAGE_MALFORMED"
+
+
+@pytest.mark.parametrize("lease", [(2**63 - 1, 0), (-(2**63), 0), (10**12, 0), (-5, 0), (0, -5), (301, 0)])
+async def test_a_lease_that_cannot_be_is_an_invalid_argument(gym, lease):
+    duration = pb.CreateEpisodeRequest().lease
+    duration.seconds, duration.nanos = lease
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.create(lease=duration)
+
+    assert error_of(raised).reason == "LEASE_INVALID"
+
+
+@pytest.mark.parametrize("name", ["bugfix/" + "x" * 1_000_000, "é" * 100_000, "a\n\x1b[31m\0"])
+async def test_an_error_about_an_odd_name_arrives_whole_short_and_printable(gym, name):
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.create(task_id=name)
+
+    assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+    assert len(raised.value.details()) <= 1000
+    assert raised.value.details().isprintable()
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_two_tokens_are_no_token(gym, first):
+    other = ("authorization", "Bearer other")
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await raw(
+            gym, "GetGymInfo", b"", metadata=(other, *gym.metadata) if first else (*gym.metadata, other)
+        )
+
+    assert raised.value.code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        pb.Action(text="x" * 1_000_001),
+        pb.Action(tool_calls=pb.ToolCalls(calls=[pb.ToolCall(tool="read", arguments_json="{}")] * 17)),
+        pb.Action(text="x", policy_version="v" * 257),
+    ],
+    ids=["text", "calls", "policy_version"],
+)
+async def test_an_action_without_measure_is_refused_and_uses_up_no_turn(gym, action):
+    episode = await gym.create()
+
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.step(episode.episode_id, 0, action)
+
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    await gym.step(episode.episode_id, 0, "<call> read </call>")
+
+
+async def test_a_command_without_measure_in_its_name_is_refused(gym):
+    stream = gym.stub.Rollout(metadata=gym.metadata)
+    await stream.write(pb.RolloutRequest(commands=[pb.RolloutCommand(command_id="x" * 129)]))
+
+    assert (await stream.read()).results[0].error.reason == "COMMAND_ID_INVALID"
+    stream.cancel()
+
+
+async def test_what_the_engine_says_is_for_the_log_alone(tmp_path, caplog):
+    async def start():
+        raise SandboxLost("no such image: /var/lib/secret")
+
+    async with gym_over(start, tmp_path) as gym:
+        answers = await asyncio.gather(gym.create("same"), gym.create("same"), return_exceptions=True)
+
+    for answer in answers:
+        assert answer.code() == grpc.StatusCode.UNAVAILABLE
+        assert "secret" not in answer.details()
+    assert "secret" in caplog.text
+
+
+# --- ends, leases, records ---
+
+
+class Slow(FakeSandbox):
+    """Takes longer for a read than a short lease lasts."""
+
+    async def read_file(self, path):
+        await asyncio.sleep(2.5)
+        return await super().read_file(path)
+
+
+async def slow_sandbox():
+    return Slow()
+
+
+async def test_the_lease_does_not_run_while_a_turn_is_played(tmp_path):
+    async with gym_over(slow_sandbox, tmp_path) as gym:
+        episode = await gym.create(lease={"seconds": 1})
+
+        answer = await gym.step(episode.episode_id, 0, "<call> read </call>")
+
+        assert not answer.HasField("outcome")
+        assert answer.observation.tool_results[0].text.startswith("def ")
+
+
+async def test_a_client_that_died_in_the_middle_of_a_turn_gives_its_sandbox_back(tmp_path):
+    async with gym_over(slow_sandbox, tmp_path, graders=1, capacity=1) as gym:
+        episode = await gym.create(lease={"seconds": 1})
+        turn = asyncio.ensure_future(gym.step(episode.episode_id, 0, "<call> read </call>"))
+        await asyncio.sleep(0.1)
+        turn.cancel()
+
+        await asyncio.sleep(8)
+
+        info = await gym.info()
+        assert (info.live_episodes, info.warm_sandboxes) == (0, 2)
+
+
+async def test_the_reaper_survives_whatever_goes_wrong_in_it(gym, monkeypatch):
+    real = gym.running.episodes._end_expired
+    calls = []
+
+    def failing():
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("a defect")
+        real()
+
+    monkeypatch.setattr(gym.running.episodes, "_end_expired", failing)
+    await gym.create(lease={"nanos": 1})
+
+    await asyncio.sleep(2.5)
+
+    assert (await gym.info()).live_episodes == 0
+
+
+async def test_a_defect_in_a_turn_ends_the_episode_as_ours_and_is_logged(tmp_path, caplog):
+    class Faulty(FakeSandbox):
+        async def read_file(self, path):
+            raise ZeroDivisionError("a defect")
+
+    async def start():
+        return Faulty()
+
+    async with gym_over(start, tmp_path) as gym:
+        episode = await gym.create()
+        answer = await gym.step(episode.episode_id, 0, "<call> read </call>")
+        verdict = (await gym.grade(episode.episode_id)).verdict
+        request = pb.GetEpisodeRequest(episode_id=episode.episode_id)
+        record = await gym.stub.GetEpisode(request, metadata=gym.metadata)
+
+    assert answer.outcome.errored
+    assert record.outcome == answer.outcome
+    assert verdict.status == pb.VERDICT_STATUS_INFRASTRUCTURE_ERROR
+    assert "a defect" in caplog.text
+
+
+async def test_a_verdict_survives_sandboxes_that_are_lost(tmp_path):
+    class Mortal(FakeSandbox):
+        lost = 0
+
+        async def run(self, job, timeout_seconds):
+            if Mortal.lost < 2:
+                Mortal.lost += 1
+                raise SandboxLost("gone")
+            return await super().run(job, timeout_seconds)
+
+    async def start():
+        return Mortal()
+
+    async with gym_over(start, tmp_path) as gym:
+        episode = await gym.create()
+        await play(gym, episode.episode_id, MENU_SOLUTION)
+        verdict = (await gym.grade(episode.episode_id)).verdict
+
+    assert verdict.status == pb.VERDICT_STATUS_RESOLVED
+
+
+async def test_an_episode_that_lived_long_is_kept_as_long_as_others_after_its_end(tmp_path):
+    async with gym_over(fake_sandbox, tmp_path, kept_episodes=2) as gym:
+        old = await gym.create("old")
+        for number in range(4):
+            await gym.end((await gym.create(f"r{number}")).episode_id)
+        await gym.end(old.episode_id)
+
+        await gym.grade(old.episode_id)
+
+
+async def test_what_is_remembered_of_episodes_is_bounded_graded_or_not(tmp_path):
+    async with gym_over(fake_sandbox, tmp_path, kept_episodes=3) as gym:
+        for number in range(20):
+            episode = await gym.create(f"r{number}")
+            await gym.end(episode.episode_id)
+            if number % 2:
+                await gym.grade(episode.episode_id)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await gym.create(f"bad{number}", toolset="none")
+        episodes = gym.running.episodes
+
+        assert len(episodes._by_id) == len(episodes._creations) == len(episodes._ended) == 3
+        assert not episodes._work
+
+
+async def test_a_client_that_takes_no_results_is_not_read_from_for_ever(gym):
+    stream = gym.stub.Rollout(metadata=gym.metadata)
+    commands = [pb.RolloutCommand(command_id="x" * 128, renew=pb.RenewLeasesRequest())] * 200
+
+    async def write_for_ever():
+        while True:
+            await stream.write(pb.RolloutRequest(commands=commands))
+
+    writer = asyncio.ensure_future(write_for_ever())
+    done, _ = await asyncio.wait([writer], timeout=1.0)
+    tasks = len(asyncio.all_tasks())
+    stream.cancel()
+    await asyncio.gather(writer, return_exceptions=True)
+
+    assert not done
+    assert tasks < 1200
+
+
+async def test_a_stream_that_broke_is_taken_up_by_another_and_nothing_runs_twice(tmp_path):
+    class Counted(FakeSandbox):
+        reads = 0
+
+        async def read_file(self, path):
+            Counted.reads += 1
+            await asyncio.sleep(0.3)
+            return await super().read_file(path)
+
+    async def start():
+        return Counted()
+
+    async with gym_over(start, tmp_path) as gym:
+        episode = await gym.create()
+        action = pb.Action(text="<call> read </call>")
+        step = pb.StepEpisodeRequest(episode_id=episode.episode_id, turn=0, action=action)
+        request = pb.RolloutRequest(commands=[pb.RolloutCommand(command_id="s", step=step)])
+        for _ in range(3):
+            broken = gym.stub.Rollout(metadata=gym.metadata)
+            await broken.write(request)
+            await asyncio.sleep(0.05)
+            broken.cancel()
+        stream = gym.stub.Rollout(metadata=gym.metadata)
+        await stream.write(request)
+        result = (await stream.read()).results[0]
+        stream.cancel()
+
+    assert result.stepped.observation.tool_results[0].text.startswith("def ")
+    assert Counted.reads == 1
+
+
+# --- exactly once ---
+
+
+class Counting(FakeSandbox):
+    """Counts what is done in sandboxes, slowly enough to be interrupted."""
+
+    done: ClassVar[Counter[str]] = Counter()
+
+    async def read_file(self, path):
+        Counting.done["read"] += 1
+        await asyncio.sleep(0.002)
+        return await super().read_file(path)
+
+    async def run(self, job, timeout_seconds):
+        Counting.done["run"] += 1
+        await asyncio.sleep(0.002)
+        return await super().run(job, timeout_seconds)
+
+
+async def counting_sandbox():
+    return Counting()
+
+
+class Model:
+    """What has to come back, by the contract's own words: a stored answer for each key, and an error else."""
+
+    def __init__(self):
+        self.answers = {}
+        self.actions = []
+        self.ended = False
+
+    def expect(self, kind, key):
+        """Gives the answer that is stored, the reason of the error that is due, or None for a first time."""
+        if (kind, key) in self.answers:
+            return self.answers[kind, key]
+        if kind == "create":
+            return "REQUEST_ID_REUSED" if any(known[0] == "create" for known in self.answers) else None
+        if not any(known[0] == "create" for known in self.answers):
+            return "EPISODE_NOT_FOUND"
+        if kind == "step":
+            turn = key[0]
+            if turn < len(self.actions):
+                return "TURN_CONTENT_DIFFERS" if turn == len(self.actions) - 1 else "TURN_NOT_DUE"
+            return "EPISODE_ENDED" if self.ended else "TURN_NOT_DUE" if turn > len(self.actions) else None
+        return "EPISODE_ACTIVE" if kind == "grade" and not self.ended else None
+
+    def store(self, kind, key, answer):
+        self.answers[kind, key] = answer
+        if kind == "step":
+            self.actions.append(key[1])
+            self.ended = self.ended or answer.HasField("outcome")
+        self.ended = self.ended or kind == "end"
+
+
+SAID = ("<call> read </call>", "<call> test </call>", "<call> submit </call>", "nothing")
+
+
+def drawn_operations(rng):
+    """Commands for one episode in any order, each with the milliseconds after which its first call is dropped."""
+    for _ in range(rng.randint(3, 12)):
+        kind = rng.choices(("create", "step", "end", "grade"), (3, 6, 1, 2))[0]
+        key = ""
+        if kind == "create":
+            key = rng.choice(("bugfix/zero/share", "bugfix/zero/share", "bugfix/init/tally"))
+        elif kind == "step":
+            key = rng.randint(0, 3), rng.choice(SAID)
+        yield kind, key, rng.randint(0, 4)
+
+
+async def send_interrupted(call, drop_after):
+    """Makes a call, drops it on the way, then makes it twice at once; gives both answers without their times."""
+    dropped = asyncio.ensure_future(call())
+    await asyncio.sleep(drop_after / 1000)
+    dropped.cancel()
+    answers = await asyncio.gather(call(), call(), return_exceptions=True)
+    await asyncio.gather(dropped, return_exceptions=True)
+    for answer in answers:
+        if hasattr(answer, "expire_time"):
+            answer.ClearField("expire_time")
+    return answers
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_commands_that_are_dropped_repeated_and_reordered_run_once(tmp_path, seed):
+    rng = random.Random(seed)
+    async with gym_over(counting_sandbox, tmp_path) as gym:
+        for number in range(10):
+            model, episode_id = Model(), "none"
+            Counting.done.clear()
+            for kind, key, drop_after in drawn_operations(rng):
+                call = {
+                    "create": lambda key=key, name=f"r{number}": gym.create(name, task_id=key),
+                    "step": lambda key=key, name=episode_id: gym.step(name, *key),
+                    "end": lambda name=episode_id: gym.end(name),
+                    "grade": lambda name=episode_id: gym.grade(name),
+                }[kind]
+                expected = model.expect(kind, key)
+                for answer in await send_interrupted(call, drop_after):
+                    if isinstance(answer, grpc.aio.AioRpcError):
+                        trailers = dict(answer.trailing_metadata())
+                        answer = pb.Error.FromString(trailers["gym-error-bin"]).reason
+                    elif expected is None:
+                        model.store(kind, key, answer)
+                        expected = answer
+                        episode_id = answer.episode_id if kind == "create" else episode_id
+                    assert answer == expected, (kind, key)
+            if episode_id != "none":
+                await send_interrupted(lambda name=episode_id: gym.end(name), rng.randint(0, 4))
+                assert (await gym.grade(episode_id)).HasField("verdict")
+                assert Counting.done["read"] == 1 + model.actions.count("<call> read </call>")
+            assert (await gym.info()).live_episodes == 0
+        await asyncio.sleep(0.1)
+        assert (await gym.info()).warm_sandboxes == 6
 
 
 @pytest.mark.docker

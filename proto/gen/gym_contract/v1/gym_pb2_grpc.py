@@ -126,7 +126,7 @@ class GymServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StepEpisode(self, request, context):
-        """Plays one turn. Idempotent by (episode_id, turn). Renews the lease.
+        """Plays one turn. Idempotent by (episode_id, turn). Renews the lease, which does not run while the turn is played.
         Errors: NOT_FOUND, FAILED_PRECONDITION for a turn that is not due or an episode that has ended,
         ABORTED when the latest turn was played with other content.
         """
@@ -152,7 +152,7 @@ class GymServiceServicer:
 
     def GetEpisode(self, request, context):
         """Returns the record of an episode: turns, outcome, verdict. Idempotent, no side effect, renews nothing.
-        Errors: NOT_FOUND, also some time after the episode was graded.
+        Errors: NOT_FOUND, also some time after the episode has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,7 +168,8 @@ class GymServiceServicer:
 
     def Rollout(self, request_iterator, context):
         """The main road: batches of commands in, batches of results out as they come, in any order. Each result
-        names its command. A failed command is a result with an error; it does not end the stream. A stream that
+        names its command. A failed command is a result with an error; it does not end the stream. Bytes that are no
+        RolloutRequest do: with INVALID_ARGUMENT, after the results of what came before. A stream that
         broke is opened again and unanswered commands are sent again: nothing runs twice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
