@@ -165,3 +165,31 @@ async def test_closing_closes_what_is_lent_too(opened):
     await pool.close()
 
     assert all(sandbox._closed for sandbox in factory.started)
+
+
+async def test_a_defect_while_starting_or_scrubbing_costs_no_place(opened):
+    factory = Factory()
+    defects = iter([True, True, True])
+
+    async def start():
+        if next(defects, False):
+            raise ZeroDivisionError
+        return await factory()
+
+    pool = opened(start, size=1)
+    with pytest.raises(SandboxLost):
+        await pool.acquire()
+    await asyncio.sleep(2.0)
+    async with pool.lend() as first:
+        first.scrub = None
+
+    async with pool.lend() as second:
+        assert second is not first
+
+
+async def test_a_closed_pool_lends_nothing(opened):
+    pool = opened(Factory())
+    await pool.close()
+
+    with pytest.raises(SandboxLost, match="stops"):
+        await pool.acquire()

@@ -78,9 +78,11 @@ class DockerEngine:
         self._image = image
         self._limits = limits
         self._owner = owner
+        self._left_over: set[str] = set()
         try:
             self._client = docker.from_env(timeout=60)
             version = self._client.version()
+            runtime = self._client.info()["DefaultRuntime"]
             digest = self._client.images.get(image).id
         except NotFound:
             raise SandboxLost(f"the sandbox image {image} is missing; run `make gym-up`") from None
@@ -89,7 +91,7 @@ class DockerEngine:
         if not self._client.api.base_url.startswith("http+docker://"):
             raise SandboxLost("DOCKER_HOST names a remote engine; a gym needs one on a local unix socket")
         self.facts = EngineFacts(
-            runtime="runc",
+            runtime=runtime,
             engine_version=version["Version"],
             kernel_version=version["KernelVersion"],
             image_digest=digest or "",
@@ -120,8 +122,9 @@ class DockerEngine:
         return sandbox
 
     def remove(self, container_id: str) -> None:
-        """Kills and removes a container; it is no error if it is gone."""
-        _remove(self._client, container_id)
+        """Kills and removes a container; one that cannot be removed now is tried again at the next start."""
+        if not _remove(self._client, container_id):
+            self._left_over.add(container_id)
 
     def remove_leftovers(self) -> int:
         """Removes the containers that an earlier life of this service left; returns how many."""
@@ -144,6 +147,9 @@ class DockerEngine:
         return bool(state["OOMKilled"] or (connected and state["Running"]))
 
     def _start_container(self) -> tuple[str, socket.socket]:
+        for left_over in list(self._left_over):
+            if _remove(self._client, left_over):
+                self._left_over.discard(left_over)
         api = self._client.api
         config = api.create_container_config(
             image=self._image,
@@ -182,15 +188,19 @@ def remove_containers(client: docker.DockerClient, owner: str) -> int:
     return len(leftovers)
 
 
-def _remove(client: docker.DockerClient, container_id: str) -> None:
+def _remove(client: docker.DockerClient, container_id: str) -> bool:
+    """Kills and removes a container; says whether it is gone or going."""
     try:
         client.api.remove_container(container_id, force=True, v=True)
     except NotFound:
-        pass
+        return True
     except (DockerException, requests.RequestException) as error:
         # 409: another removal is under way.
-        if not isinstance(error, APIError) or error.status_code != 409:
-            logger.warning("container %s could not be removed: %s", container_id[:12], error)
+        if isinstance(error, APIError) and error.status_code == 409:
+            return True
+        logger.warning("container %s could not be removed: %s", container_id[:12], error)
+        return False
+    return True
 
 
 class DockerSandbox:

@@ -43,7 +43,6 @@ class Pool:
     def __init__(self, start: Callable[[], Awaitable[PooledSandbox]], *, size: int, reuse: bool) -> None:
         """`size` counts all sandboxes, lent ones included. Without `reuse` each serves once."""
         self._start = start
-        self._size = size
         self.reuse = reuse
         self._warm: deque[PooledSandbox] = deque()
         self._uses: dict[PooledSandbox, int] = {}
@@ -51,7 +50,6 @@ class Pool:
         self._uids = itertools.cycle(range(_FIRST_UID, _FIRST_UID + _UIDS))
         self._vacant = asyncio.Semaphore(size)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._starting = 0
         self._closed = False
         self.last_failure = ""
         """Why the latest start failed; empty when it did not."""
@@ -81,7 +79,7 @@ class Pool:
 
     async def acquire(self) -> PooledSandbox:
         """Lends a sandbox under a fresh UID; waits while none is ready. Raises SandboxLost."""
-        while True:
+        while not self._closed:
             sandbox = self._warm.popleft() if self._warm else await self._wait()
             if sandbox not in self._uses:
                 continue
@@ -92,6 +90,7 @@ class Pool:
             self._uses[sandbox] += 1
             sandbox.uid = next(self._uids)
             return sandbox
+        raise SandboxLost("the gym stops")
 
     async def release(self, sandbox: PooledSandbox, *, broken: bool = False) -> None:
         """Takes a sandbox back. It is scrubbed in the background, or replaced."""
@@ -130,8 +129,9 @@ class Pool:
         if not reason:
             try:
                 difference = await sandbox.scrub()
-            except SandboxLost as error:
-                difference = str(error)
+            except Exception as error:
+                # Whatever it was, the place in the pool must not go with the sandbox.
+                difference = str(error) or type(error).__name__
             if difference:
                 logger.info("a sandbox was not clean after its episode: %s", difference)
                 reason = "not_clean"
@@ -143,8 +143,10 @@ class Pool:
     async def _retire(self, sandbox: PooledSandbox, reason: str) -> None:
         self.retired[reason] = self.retired.get(reason, 0) + 1
         del self._uses[sandbox]
-        await sandbox.close()
-        self._vacant.release()
+        try:
+            await sandbox.close()
+        finally:
+            self._vacant.release()
 
     def _offer(self, sandbox: PooledSandbox) -> None:
         while self._waiting:
@@ -161,9 +163,10 @@ class Pool:
             await self._vacant.acquire()
             try:
                 sandbox = await self._start()
-            except SandboxLost as error:
+            except Exception as error:
+                # A defect must not end the filling for good either.
                 self._vacant.release()
-                self._fail_waiting(str(error))
+                self._fail_waiting(str(error) or type(error).__name__)
                 await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
                 failures += 1
                 continue
