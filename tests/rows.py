@@ -18,6 +18,7 @@ def make_row(step: int) -> StepRow:
         update=UpdateStats(-0.01, 0.2, 0.0, 0.5, 1e-3, 1e-7, 1000),
         episodes=64,
         lost=0,
+        replayed=0,
         seconds=Seconds(sampling=1.0, waiting=0.5, learning=0.25),
     )
 

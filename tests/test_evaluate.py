@@ -6,6 +6,7 @@ import pytest
 
 from tests.trajectories import make_trajectory, make_verdict
 from trainer_client import evaluate as module
+from trainer_client.errors import GymUnavailable
 from trainer_client.evaluate import count_tasks, evaluate
 from trainer_client.metrics import TaskCount
 from trainer_client.rollout import GroupSpec, Played, Timing
@@ -63,5 +64,5 @@ async def test_an_evaluation_of_nothing_is_an_error(monkeypatch: pytest.MonkeyPa
     """No figure can come of it, and it must not be taken for 0."""
     _play(monkeypatch, [])
 
-    with pytest.raises(ValueError, match="every one of the 4 episodes"):
+    with pytest.raises(GymUnavailable, match="every one of the 4 episodes"):
         await evaluate(ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="x", step=0, episodes=4, stream="x")

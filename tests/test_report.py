@@ -82,14 +82,13 @@ def test_the_checkpoint_is_chosen_on_validation_ties_to_the_earlier() -> None:
 def test_a_result_needs_both_test_evaluations() -> None:
     """And pairs them by task: 8 of 16 against 2 of 16 on each of two tasks."""
     history = make_history(steps=1)
-    assert result_of(history, "ab") is None
+    with pytest.raises(ValueError, match="not been played"):
+        result_of(history, "ab")
 
     history.add(make_evaluation(START, 0, 2))
     history.add(make_evaluation(CHOSEN, 1, 8))
-    result = result_of(history, "ab")
 
-    assert result is not None
-    assert result.difference == Interval(0.375, 0.375, 0.375)
+    assert result_of(history, "ab").difference == Interval(0.375, 0.375, 0.375)
 
 
 def test_pass_at_k_needs_as_many_episodes() -> None:

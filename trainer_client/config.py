@@ -55,14 +55,18 @@ class RunConfig:
     hacking) or fraction (share of the hidden tests)."""
     divide_by_std: bool = False
     """Divide each group's advantages by the standard deviation of its rewards."""
-    epochs: int = 1
+    epochs: int = 2
     """Updates per batch of episodes."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Learning rate of AdamW, constant over the run."""
     beta1: float = 0.9
     """Decay of AdamW's first moment."""
-    beta2: float = 0.999
+    beta2: float = 0.95
     """Decay of AdamW's second moment."""
+    adam_epsilon: float = 1e-3
+    """Added to the root of AdamW's second moment. As large as the gradients of a batch that teaches little, so that
+    noise makes small steps: with the usual 1e-8 it makes full ones, and the entropy of what does not matter for the
+    reward grows without end."""
     weight_decay: float = 0.0
     """Decoupled weight decay of AdamW."""
     clip_low: float = 0.2
@@ -95,7 +99,14 @@ class RunConfig:
         for field, least in at_least.items():
             if getattr(self, field) < least:
                 raise ValueError(f"{field} is {getattr(self, field)}: set it to {least} or more")
-        for field in ("temperature", "learning_rate", "clip_low", "clip_high", "max_grad_norm"):
+        for field in (
+            "temperature",
+            "learning_rate",
+            "adam_epsilon",
+            "clip_low",
+            "clip_high",
+            "max_grad_norm",
+        ):
             value = getattr(self, field)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"{field} is {value}: set it to a number above 0")

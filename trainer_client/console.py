@@ -75,6 +75,8 @@ class RunConsole:
         )
         if row.lost:
             line.append(f"  {row.lost} episodes lost", style="yellow")
+        if row.replayed:
+            line.append(f"  {row.replayed} cohorts played again", style="yellow")
         self._console.print(line)
 
     def evaluation(self, row: Evaluation) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from trainer_client.behaviour import observe
+from trainer_client.errors import GymUnavailable
 from trainer_client.gym import GymClient
 from trainer_client.metrics import Evaluation, Seconds, TaskCount
 from trainer_client.models.policy import Policy
@@ -28,15 +29,16 @@ async def evaluate(
     policies that are evaluated with the same stream meet the same episodes.
 
     Raises:
-        GymUnavailable: The gym went away and stayed away.
-        ValueError: No episode at all was graded.
+        GymUnavailable: The gym went away and stayed away, or failed in every episode.
     """
     started = perf_counter()
     groups = [GroupSpec(task_id, f"{stream}/{task_id}", episodes) for task_id in task_ids]
     played = await play_groups(gym, policy, groups, settings)
     graded = [trajectory for trajectory in played.trajectories if trajectory.verdict.valid]
     if not graded:
-        raise ValueError(f"{label}: the gym failed in every one of the {episodes * len(task_ids)} episodes")
+        raise GymUnavailable(
+            f"{label}: the gym failed in every one of the {episodes * len(task_ids)} episodes. See: make gym-status"
+        )
     return Evaluation(
         label=label,
         step=step,

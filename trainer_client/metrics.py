@@ -58,6 +58,8 @@ class StepRow:
     """Episodes that were learned from."""
     lost: int
     """Episodes that were left out because the gym failed."""
+    replayed: int
+    """Cohorts that were played again because the gym had lost one of their episodes."""
     seconds: Seconds
 
 

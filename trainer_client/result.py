@@ -30,9 +30,12 @@ class Result:
         return paired_difference([task.rate for task in shared], [start[task.task_id] for task in shared])
 
 
-def result_of(history: History, weights_sha256: str) -> Result | None:
-    """Reads the result off the rows of a run; None while an evaluation is missing."""
-    start, trained = history.evaluation(START), history.evaluation(CHOSEN)
+def result_of(history: History, weights_sha256: str) -> Result:
+    """Reads the result off the rows of a run. Raises ValueError while an evaluation is missing."""
+    chosen = choose(history.validations)
+    start = history.evaluation(START)
+    # Where the start itself was chosen, it is not played a second time.
+    trained = history.evaluation(CHOSEN) if chosen.step > 0 else start
     if start is None or trained is None:
-        return None
-    return Result(choose(history.validations), start, trained, weights_sha256)
+        raise ValueError("the test tasks have not been played yet")
+    return Result(chosen, start, trained, weights_sha256)

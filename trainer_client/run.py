@@ -9,6 +9,7 @@ awaits. So a run can be stopped anywhere (Ctrl-C once) and gone on with (--resum
 """
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from trainer_client.console import RunConsole
 from trainer_client.errors import GymError, GymUnavailable
 from trainer_client.evaluate import evaluate
 from trainer_client.gym import GymClient
-from trainer_client.metrics import Evaluation, History, Seconds, StepRow, append_row, choose, rewind
+from trainer_client.metrics import History, Seconds, StepRow, append_row, choose, rewind
 from trainer_client.models.base import make_rl_base
 from trainer_client.models.load import load_model
 from trainer_client.models.sampler import Sampler
@@ -71,8 +72,6 @@ class Session:
     settings: RolloutSettings
     model: PreTrainedModel
     optimizer: torch.optim.Optimizer
-    start: Path
-    """The model folder that the run started from."""
     first: int
     """The step that the run goes on from; 0 for a new one."""
     console: RunConsole
@@ -102,18 +101,20 @@ async def run(config: RunConfig, resume: bool, console: RunConsole) -> int:
         console.doing("connecting to the gym")
         async with GymClient.connect(on_notice=console.notice) as gym:
             session = await prepare(config, resume, gym, console)
-            code, reason = FINISHED, ""
             try:
                 await learn(session)
                 await test(session)
+                finish(session)
+                return FINISHED
             # asyncio turns the first Ctrl-C into a cancellation of this task, the second into KeyboardInterrupt.
             except asyncio.CancelledError:
-                code, reason = INTERRUPTED, "stopped"
                 console.notice("Stopping: the last finished step is being saved. Ctrl-C again gives it up.")
+                break_off(session)
+                return INTERRUPTED
             except GymError as error:
-                code, reason = FAILED, str(error)
-            close(session, reason)
-    return code
+                console.notice(str(error))
+                break_off(session)
+                return FAILED
 
 
 async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunConsole) -> Session:
@@ -166,7 +167,6 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         settings,
         loaded.model,
         optimizer,
-        start,
         first,
         console,
     )
@@ -188,7 +188,7 @@ async def learn(session: Session) -> None:
         session.history.add(row)
         append_row(session.folder.metrics, row)
         console.step(row)
-        if step % config.validate_every == 0 or step == config.steps:
+        if is_due(config, step):
             save(session, step)
             await validate(session, step)
 
@@ -216,6 +216,7 @@ def learn_step(session: Session, step: int, played: Played) -> StepRow:
         update=update,
         episodes=len(trajectories),
         lost=played.lost,
+        replayed=played.replayed,
         seconds=Seconds(
             sampling=played.timing.sampling_seconds,
             waiting=played.timing.waiting_seconds,
@@ -232,21 +233,23 @@ def choose_groups(task_ids: Sequence[str], config: RunConfig, step: int) -> list
 
 
 async def validate(session: Session, step: int) -> None:
-    """Evaluates the policy on the validation tasks, unless that is done already."""
+    """Evaluates the policy on the validation tasks, unless that is not due or is done already."""
     label = f"validation/step-{step}"
-    if session.history.evaluation(label) is None:
+    if is_due(session.config, step) and session.history.evaluation(label) is None:
         episodes = session.config.validation_episodes
         await evaluate_on(session, "validation", session.model, label, step, episodes, stream=label)
 
 
 async def test(session: Session) -> None:
     """Plays the test tasks once with the starting policy and once with the chosen checkpoint, the same episodes."""
-    chosen = choose(session.history.validations).step
-    for label, step in ((START, 0), (CHOSEN, chosen)):
-        if session.history.evaluation(label) is None:
-            model = load_model(checkpoint_folder(session.folder.checkpoints, step)).model
-            episodes = session.config.test_episodes
-            await evaluate_on(session, "test", model, label, step, episodes, stream="test")
+    history, episodes = session.history, session.config.test_episodes
+    chosen = choose(history.validations).step
+    if history.evaluation(START) is None:
+        await evaluate_on(session, "test", load_step(session, 0), START, 0, episodes, stream="test")
+    if history.evaluation(CHOSEN) is None and chosen > 0:
+        await evaluate_on(
+            session, "test", load_step(session, chosen), CHOSEN, chosen, episodes, stream="test"
+        )
 
 
 async def evaluate_on(
@@ -254,7 +257,7 @@ async def evaluate_on(
 ) -> None:
     """Evaluates a model on a split and adds the row to the history."""
     session.console.doing(f"{label}: playing {episodes} episodes per task")
-    row: Evaluation = await evaluate(
+    row = await evaluate(
         session.gym,
         sampler(session, model, step),
         session.settings,
@@ -288,29 +291,46 @@ def sampler(session: Session, model: PreTrainedModel, step: int) -> Sampler:
     )
 
 
+def is_due(config: RunConfig, step: int) -> bool:
+    """Tells whether a checkpoint of this step is kept and evaluated."""
+    return step % config.validate_every == 0 or step == config.steps
+
+
 def save(session: Session, step: int) -> None:
-    """Saves the checkpoint of a step."""
-    save_checkpoint(session.folder.checkpoints, step, session.model, session.optimizer, session.start)
+    """Saves the checkpoint of a step, and drops the one that an interruption had left."""
+    checkpoints = session.folder.checkpoints
+    save_checkpoint(
+        checkpoints, step, session.model, session.optimizer, tokenizer=checkpoint_folder(checkpoints, 0)
+    )
+    if step > session.first and not is_due(session.config, session.first):
+        shutil.rmtree(checkpoint_folder(checkpoints, session.first), ignore_errors=True)
 
 
-def close(session: Session, reason: str) -> None:
-    """Saves the last finished step, writes the report, and says how it ended and, if early, how to go on."""
-    console, history, folder = session.console, session.history, session.folder
+def load_step(session: Session, step: int) -> PreTrainedModel:
+    """Loads the model of a checkpoint."""
+    return load_model(checkpoint_folder(session.folder.checkpoints, step)).model
+
+
+def finish(session: Session) -> None:
+    """Writes the report of a run that is complete, and prints its summary."""
+    session.console.doing("writing the report")
+    history, folder = session.history, session.folder
+    result = result_of(history, state_hash(load_step(session, choose(history.validations).step)))
+    report = write_report(folder.path, session.config, session.record, history, result)
+    write_result(folder, result)
+    session.console.summary(result, history.seconds, report)
+
+
+def break_off(session: Session) -> None:
+    """Saves the last finished step, writes the report so far, and says how to go on."""
+    session.console.doing("saving")
+    history, folder, console = session.history, session.folder, session.console
     step = history.steps[-1].step if history.steps else session.first
     save(session, step)
-    console.doing("writing the report")
-    result = None
-    if not reason:
-        chosen = load_model(checkpoint_folder(folder.checkpoints, choose(history.validations).step)).model
-        result = result_of(history, state_hash(chosen))
-    report = write_report(folder.path, session.config, session.record, history, result)
-    if result is not None:
-        write_result(folder, result)
-        console.summary(result, history.seconds, report)
-    else:
-        console.notice(reason)
-        console.say(f"Saved       step {step} of {session.config.steps}\nReport      {report}")
-        console.say(f"Go on with  python -m trainer_client.run --resume --name {session.config.name}")
+    report = write_report(folder.path, session.config, session.record, history, None)
+    console.say(f"Saved       step {step} of {session.config.steps}")
+    console.say(f"Report      {report}")
+    console.say(f"Go on with  python -m trainer_client.run --resume --name {session.config.name}")
 
 
 if __name__ == "__main__":

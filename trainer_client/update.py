@@ -53,6 +53,7 @@ def make_optimizer(model: PreTrainedModel, config: RunConfig) -> torch.optim.Ada
         model.parameters(),
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
+        eps=config.adam_epsilon,
         weight_decay=config.weight_decay,
         foreach=True,
     )

@@ -1,0 +1,110 @@
+"""The main job over a gym in this process; tests/end_to_end shows it on containers."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.conftest import fake_sandbox, gym_over
+from trainer_client import gym as gym_module
+from trainer_client.config import RunConfig
+from trainer_client.console import RunConsole
+from trainer_client.endpoint import Endpoint
+from trainer_client.metrics import read_history
+from trainer_client.models.tiny import build_tiny
+from trainer_client.run import FINISHED, INTERRUPTED, choose_groups, is_due, run
+from trainer_client.run_folder import RUNS
+
+CONFIG = RunConfig(
+    steps=3,
+    tasks_per_step=2,
+    group_size=2,
+    validate_every=2,
+    validation_episodes=1,
+    test_episodes=1,
+    cohort_size=4,
+    max_new_tokens=2,
+    max_turns=1,
+    reward="fraction",
+)
+
+
+@pytest.fixture
+async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunConfig]:
+    """Settings of a small run in a folder of its own, with a gym that its client finds."""
+    monkeypatch.chdir(tmp_path)
+    build_tiny(tmp_path / "start")
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        endpoint = Endpoint(gym.running.address, gym.running.token)
+        monkeypatch.setattr(gym_module, "find_endpoint", lambda: endpoint)
+        yield replace(CONFIG, start=str(tmp_path / "start"))
+
+
+def _console(file: io.StringIO) -> RunConsole:
+    return RunConsole(3, Console(file=file, highlight=False, soft_wrap=True))
+
+
+async def test_a_small_run_leaves_everything_behind(config: RunConfig) -> None:
+    """Validation at the start, when it is due and at the end; the test tasks twice; a report."""
+    file = io.StringIO()
+
+    assert await run(replace(config, name="x"), False, _console(file)) == FINISHED
+
+    history = read_history(RUNS / "x" / "metrics.jsonl")
+    labels = [row.label for row in history.evaluations]
+    assert [row.step for row in history.steps] == [1, 2, 3]
+    assert labels[:4] == [*(f"validation/step-{step}" for step in (0, 2, 3)), "test/start"]
+    assert (RUNS / "x" / "report.html").exists()
+    assert "difference, paired" in file.getvalue()
+
+
+async def test_an_interrupted_run_goes_on_and_leaves_no_trace_of_it(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after step 1: its checkpoint is gone on from, is never evaluated, and is dropped later."""
+    console = _console(file := io.StringIO())
+    monkeypatch.setattr(console, "step", lambda row: _cancel_after(row.step))
+
+    assert await run(replace(config, name="x"), False, console) == INTERRUPTED
+    assert "--resume --name x" in file.getvalue()
+    assert (RUNS / "x" / "checkpoints" / "step-001" / "trainer.pt").exists()
+
+    assert await run(RunConfig(name="x"), True, _console(io.StringIO())) == FINISHED
+
+    history = read_history(RUNS / "x" / "metrics.jsonl")
+    assert [row.step for row in history.steps] == [1, 2, 3]
+    assert [row.step for row in history.validations] == [0, 2, 3]
+    folders = sorted((RUNS / "x" / "checkpoints").iterdir())
+    assert [folder.name for folder in folders] == ["step-000", "step-002", "step-003"]
+    assert all((folder / "tokenizer.json").exists() for folder in folders)
+
+
+def _cancel_after(step: int) -> None:
+    """Does what the first Ctrl-C does, once step 1 is finished."""
+    task: Any = asyncio.current_task()
+    if step == 1:
+        task.cancel()
+
+
+def test_tasks_are_drawn_from_seed_and_step_alone() -> None:
+    """Each at most once in a step, whatever order the gym lists them in."""
+    names = [f"s/{number}" for number in range(20)]
+    drawn = [group.task_id for group in choose_groups(names, RunConfig(), 7)]
+
+    assert drawn == [group.task_id for group in choose_groups(names[::-1], RunConfig(), 7)]
+    assert len(set(drawn)) == 8
+    assert drawn != [group.task_id for group in choose_groups(names, RunConfig(), 8)]
+    assert drawn != [group.task_id for group in choose_groups(names, RunConfig(seed=1), 7)]
+
+
+def test_fewer_tasks_than_asked_for_are_all_played() -> None:
+    assert len(choose_groups(["s/a", "s/b"], RunConfig(), 1)) == 2
+
+
+def test_the_last_step_is_always_validated() -> None:
+    assert [step for step in range(6) if is_due(replace(CONFIG, steps=5), step)] == [0, 2, 4, 5]
