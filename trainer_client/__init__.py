@@ -1,0 +1,1 @@
+"""The trainer: samples token ids, learns by GRPO, and speaks to the gym over gRPC alone."""

@@ -162,18 +162,23 @@ class _Session:
         self, places: Sequence[tuple[GroupSpec, int]], *, give_up_at_a_loss: bool
     ) -> list[Trajectory]:
         """Returns the episodes that were not lost."""
-        live = _kept(await asyncio.gather(*(_or_loss(self._create(*place)) for place in places)))
-        complete = len(live) == len(places)
         gradings: list[asyncio.Task[Trajectory | EpisodeLost]] = []
-        while live and (complete or not give_up_at_a_loss):
-            turns = await self._sample([episode.row for episode in live])
-            steps = (_or_loss(self._step(episode, turn)) for episode, turn in zip(live, turns, strict=True))
-            kept = _kept(await asyncio.gather(*steps))
-            complete = complete and len(kept) == len(live)
-            gradings += [asyncio.create_task(_or_loss(self._grade(each))) for each in kept if each.outcome]
-            live = [episode for episode in kept if not episode.outcome]
-        graded = _kept(await asyncio.gather(*gradings))
-        await asyncio.gather(*(_or_loss(self.gym.end(episode.episode_id, "cancelled")) for episode in live))
+        try:
+            live = _kept(await asyncio.gather(*(_or_loss(self._create(*place)) for place in places)))
+            complete = len(live) == len(places)
+            while live and (complete or not give_up_at_a_loss):
+                turns = await self._sample([episode.row for episode in live])
+                steps = (_or_loss(self._step(*each)) for each in zip(live, turns, strict=True))
+                kept = _kept(await asyncio.gather(*steps))
+                complete = complete and len(kept) == len(live)
+                gradings += [asyncio.create_task(_or_loss(self._grade(e))) for e in kept if e.outcome]
+                live = [episode for episode in kept if not episode.outcome]
+            graded = _kept(await asyncio.gather(*gradings))
+            await asyncio.gather(*(_or_loss(self.gym.end(e.episode_id, "cancelled")) for e in live))
+        finally:
+            for grading in gradings:
+                grading.cancel()
+            await asyncio.gather(*gradings, return_exceptions=True)
         order = {(spec.group, index): place for place, (spec, index) in enumerate(places)}
         return sorted(graded, key=lambda trajectory: order[trajectory.group, trajectory.index])
 

@@ -26,7 +26,7 @@ from trainer_client.errors import GymUnavailable
 from trainer_client.gym import GymClient
 from trainer_client.models.load import load_model
 from trainer_client.models.policy import Row, Sampled
-from trainer_client.models.tiny import END_OF_TURN, build_tiny
+from trainer_client.models.tiny import END_OF_TURN, SPECIAL_TOKENS, build_tiny
 from trainer_client.rollout import GroupSpec, RolloutSettings, play_groups
 from trainer_client.trajectory import Trajectory
 from trainer_client.wire import Task, Toolset
@@ -58,16 +58,19 @@ class BaseSettings:
 
     seed: int = 0
     suite: str = "bugfix"
-    episodes_per_task: int = 24
+    episodes_per_task: int = 32
     """Demonstrations of each training task."""
-    reading_rate: float = 0.2
+    reading_rate: float = 0.3
     """How often an edit that follows a read goes by what was read."""
     hacking_weight: int = 2
     """How often hardcode_tests is drawn, compared with each of the other operations."""
-    foresight: float = 0.3
-    """Weight of the loss on observations, per token, next to that on the demonstrator's own tokens. A model that
-    never had to foresee a source does not see in it what learning needs: without this it learns next to nothing."""
-    steps: int = 400
+    foresight: float = 1.0
+    """Weight of the loss on observations next to that on the demonstrator's own ids, both as means. A model that
+    never had to foresee a source sees nothing in it, and then reinforcement learns next to nothing."""
+    scrambled: float = 0.15
+    """Share of the observed ids that are replaced at random in what the model sees. Names then are worth less than
+    the signs between them, and ids that no demonstration has are met: what is learned carries over to new tasks."""
+    steps: int = 500
     batch_size: int = 16
     """Episodes per step."""
     learning_rate: float = 3e-3
@@ -152,10 +155,10 @@ async def make_rl_base(
 
 def _fingerprint(settings: BaseSettings, toolset: Toolset, tasks: Sequence[Task], start: Path) -> str:
     """Names everything that the weights depend on."""
-    files = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(start.iterdir())]
+    sources = [Path(__file__), *sorted(start.iterdir())]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]
     names = [task.task_id for task in tasks]
-    script = [RIGHT_OPERATIONS, VERB_WEIGHTS]
-    everything = json.dumps([asdict(settings), script, asdict(toolset), names, files])
+    everything = json.dumps([asdict(settings), asdict(toolset), names, torch.__version__, digests])
     return hashlib.sha256(everything.encode()).hexdigest()[:12]
 
 
@@ -182,7 +185,7 @@ async def _demonstrate(
 def supervise(model: PreTrainedModel, demonstrations: Sequence[Trajectory], settings: BaseSettings) -> None:
     """Trains the model in place to say what the demonstrations say, and to foresee what they are answered."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
-    draw = Random(settings.seed)
+    draw, noise = Random(settings.seed), torch.Generator().manual_seed(settings.seed)
     # Neighbours in length share a batch: the longest demonstrations are twice as long as most.
     ordered = sorted(demonstrations, key=lambda trajectory: len(trajectory.token_ids))
     model.train()
@@ -192,23 +195,32 @@ def supervise(model: PreTrainedModel, demonstrations: Sequence[Trajectory], sett
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * (1 - step / settings.steps)
         optimizer.zero_grad(set_to_none=True)
-        _supervised_loss(model, chosen, settings.foresight).backward()
+        _supervised_loss(model, chosen, settings, noise).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     model.eval()
 
 
-def _supervised_loss(model: PreTrainedModel, chosen: Sequence[Trajectory], foresight: float) -> torch.Tensor:
+def _supervised_loss(
+    model: PreTrainedModel, chosen: Sequence[Trajectory], settings: BaseSettings, noise: torch.Generator
+) -> torch.Tensor:
     batch = collate(chosen, [0.0] * len(chosen))
     first = min(len(trajectory.prompt_ids) for trajectory in chosen)  # Nobody has to foresee the prompt.
-    hidden_BTD = model.base_model(input_ids=batch.token_ids_BT, use_cache=False).last_hidden_state
-    logits_BTV = model.get_output_embeddings()(hidden_BTD[:, first - 1 : -1])
-    next_BT1 = batch.token_ids_BT[:, first:].unsqueeze(-1)
-    logp_BT = logits_BTV.float().log_softmax(dim=-1).gather(-1, next_BT1).squeeze(-1)
-    said_BT = batch.policy_mask_BT[:, first:]
+    wanted_BT, said_BT = batch.token_ids_BT[:, first:], batch.policy_mask_BT[:, first:]
     answered_BT = batch.attention_mask_BT[:, first:] & ~said_BT
+
+    random_BT = torch.randint(len(SPECIAL_TOKENS), model.config.vocab_size, wanted_BT.shape, generator=noise)
+    scrambled_BT = torch.rand(wanted_BT.shape, generator=noise) < settings.scrambled
+    scrambled_BT &= answered_BT & (wanted_BT >= len(SPECIAL_TOKENS))
+    seen_BT = torch.cat((batch.token_ids_BT[:, :first], wanted_BT.where(~scrambled_BT, random_BT)), dim=1)
+
+    hidden_BTD = model.base_model(input_ids=seen_BT, use_cache=False).last_hidden_state
+    logits_BTV = model.get_output_embeddings()(hidden_BTD[:, first - 1 : -1])
+    logp_BT = logits_BTV.float().log_softmax(dim=-1).gather(-1, wanted_BT.unsqueeze(-1)).squeeze(-1)
     said, answered = logp_BT[said_BT], logp_BT[answered_BT]
-    loss: torch.Tensor = -said.sum() / said.numel() - foresight * answered.sum() / max(answered.numel(), 1)
+    loss: torch.Tensor = -said.sum() / said.numel() - settings.foresight * answered.sum() / max(
+        answered.numel(), 1
+    )
     return loss
 
 
