@@ -23,6 +23,19 @@ SERVICE_FLOORS = [
     {"errors"},
 ]
 
+TRAINER_FLOORS = [
+    {"run"},
+    {"report"},
+    {"run_folder", "console", "dashboard", "evaluate", "models.base"},
+    {"result"},
+    {"metrics"},
+    {"behaviour", "statistics", "update", "rollout"},
+    {"gym", "collate", "objective"},
+    {"link", "models.sampler", "models.load", "models.tiny", "checkpoint"},
+    {"wire", "endpoint", "models.policy", "models.corpus"},
+    {"trajectory", "errors", "config"},
+]
+
 
 def imports_of(path):
     """Gives the modules that a file imports, with their names from the top."""
@@ -39,8 +52,8 @@ def sources(package):
     return sorted((ROOT / package).rglob("*.py"))
 
 
-def floor_of(part):
-    return next((number for number, floor in enumerate(SERVICE_FLOORS) if part in floor), None)
+def floor_of(part, floors=SERVICE_FLOORS):
+    return next((number for number, floor in enumerate(floors) if part in floor), None)
 
 
 @pytest.mark.parametrize("path", sources("gym_service"), ids=str)
@@ -55,6 +68,22 @@ def test_a_module_of_the_service_imports_from_below(path):
             below = name.split(".")[1]
             assert floor_of(below) is not None, f"{below} stands on no floor"
             assert floor_of(below) >= own, f"{path.name} imports {name} from above"
+
+
+@pytest.mark.parametrize("path", sources("trainer_client"), ids=str)
+def test_a_module_of_the_trainer_imports_from_below(path):
+    part = ".".join(path.relative_to(ROOT / "trainer_client").with_suffix("").parts)
+    if part.endswith("__init__"):
+        return
+    own = floor_of(part, TRAINER_FLOORS)
+    assert own is not None, f"{part} stands on no floor"
+    for name in imports_of(path):
+        # The longest module name that the import starts with; the rest is what it takes from there.
+        words = name.removeprefix("trainer_client.").split(".")
+        below = floor_of(".".join(words[:2]), TRAINER_FLOORS) or floor_of(words[0], TRAINER_FLOORS)
+        if name.startswith("trainer_client.") and part != ".".join(words[:2]):
+            assert below is not None, f"{name} stands on no floor"
+            assert below >= own, f"{path.name} imports {name} from above"
 
 
 @pytest.mark.parametrize(
@@ -83,3 +112,6 @@ def test_grpc_is_spoken_at_the_edge_alone():
     for path in sources("gym_service"):
         uses = any(name.split(".")[0] == "grpc" for name in imports_of(path))
         assert not uses or path.stem in edge, f"{path.name} imports grpc"
+    for path in sources("trainer_client"):
+        uses = any(name.split(".")[0] == "grpc" for name in imports_of(path))
+        assert not uses or path.stem == "link", f"{path.name} imports grpc"
