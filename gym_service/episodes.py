@@ -13,7 +13,6 @@ import asyncio
 import hashlib
 import itertools
 import logging
-import random
 import secrets
 from collections import deque
 from collections.abc import Coroutine, Sequence
@@ -21,11 +20,11 @@ from typing import Any, TypeVar
 
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
-from gym_service.grading import oracle
+from gym_service.grading.grader import Grader
 from gym_service.play import act, extend
 from gym_service.sandbox.base import FileRefused, SandboxLost
 from gym_service.sandbox.pool import Pool, PooledSandbox
-from gym_service.tasks.model import FunctionInstance, FunctionTask, hidden_cases, instantiate
+from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
 from gym_service.tasks.suites import find_task
 from gym_service.tokens import MAX_SEQUENCE_IDS, ChatTokenizer
 from gym_service.toolsets.base import Progress, Toolset
@@ -33,11 +32,9 @@ from gym_service.toolsets.coding import Coding
 from gym_service.toolsets.menu import Menu
 from gym_service.values import (
     Action,
-    Delta,
     Observation,
     StopReason,
     Submission,
-    ToolResult,
     Verdict,
     VerdictStatus,
 )
@@ -52,14 +49,10 @@ CLIENT_STOP_REASONS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW, StopR
 _CAPACITY_RETRY_SECONDS = 0.25
 _OUTAGE_RETRY_SECONDS = 2.0
 _REAPER_SECONDS = 1.0
-_GRADING_DELAYS_SECONDS = (0.0, 0.0, 0.5, 2.0, 5.0, 10.0)
-"""How long each try to grade waits: longer than an engine takes to start again."""
 _KEPT_BYTES = 512 << 20
 """What the records of ended episodes may take together, by a generous estimate."""
 _BYTES_PER_ID = 40
 """What one token id takes, as an object of its own."""
-_LONG_TEXT_CHARACTERS = 20_000
-"""From here on the ids of an observation are made in a thread: a long one would hold everybody up."""
 _CLOSING_SECONDS = 5.0
 
 Result = TypeVar("Result")
@@ -83,8 +76,7 @@ class Episodes:
         self.capacity = capacity
         self.max_lease_seconds = max_lease_seconds
         self._kept = kept
-        self._private_seed = private_seed
-        self._graders = asyncio.Semaphore(graders)
+        self._grader = Grader(pool, private_seed, graders)
         self._by_id: dict[str, Episode] = {}
         self._creations: dict[str, tuple[bytes, asyncio.Task[Episode]]] = {}
         self._ended: deque[tuple[Episode, int]] = deque()
@@ -323,7 +315,7 @@ class Episodes:
             if stop_reason is None and turn + 1 >= episode.max_turns:
                 stop_reason = StopReason.MAX_TURNS
             if stop_reason is None and episode.ending is None:
-                delta = await _extend(episode, action, results)
+                delta = await extend(episode, action, results)
                 self._renew(episode)
                 return StepResult(Observation(results, delta), None)
         except SandboxLost as error:
@@ -374,22 +366,7 @@ class Episodes:
         if (await episode.ending).errored:
             return Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym lost the episode")
         seed = episode.creation.seed.text(episode.task.task_id)
-        try:
-            hidden = hidden_cases(episode.task, self._private_seed, seed)
-            for delay_seconds in _GRADING_DELAYS_SECONDS:
-                await asyncio.sleep(delay_seconds)
-                rng = random.Random(hashlib.sha256(self._private_seed + seed.encode()).digest())
-                try:
-                    async with self._graders, self._pool.lend() as sandbox:
-                        return await oracle.grade(sandbox, episode.instance, episode.submission, hidden, rng)
-                except SandboxLost as error:
-                    logger.warning("grading of episode %s failed: %s", episode.episode_id, error)
-                    if error.by_policy:
-                        reason = "the submission brought the sandbox down"
-                        return Verdict(VerdictStatus.UNRESOLVED, reason=reason)
-        except Exception:
-            logger.exception("grading of episode %s failed", episode.episode_id)
-        return Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym could not grade")
+        return await self._grader.grade(episode.instance, episode.submission, seed)
 
     def _count(self, change: int) -> None:
         self._live += change
@@ -419,13 +396,6 @@ class Episodes:
             self._ended_bytes -= size
             del self._by_id[oldest.episode_id]
             self._creations.pop(oldest.creation.request_id, None)
-
-
-async def _extend(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
-    characters = len(action.text or "") + sum(len(result.text) for result in results)
-    if characters < _LONG_TEXT_CHARACTERS:
-        return extend(episode, action, results)
-    return await asyncio.to_thread(extend, episode, action, results)
 
 
 def _loss(error: SandboxLost) -> StopReason:

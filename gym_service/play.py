@@ -1,5 +1,6 @@
 """Playing a turn: from what the policy says to calls, results, and the ids that answer it."""
 
+import asyncio
 from collections.abc import Sequence
 
 from gym_service.episode import Episode
@@ -7,6 +8,9 @@ from gym_service.sandbox.base import FileRefused
 from gym_service.toolsets.base import Misuse, check_arguments
 from gym_service.toolsets.calls import parse_calls
 from gym_service.values import Action, Delta, Message, StopReason, ToolCall, ToolResult
+
+_LONG_TEXT_CHARACTERS = 20_000
+"""From here on the ids of an observation are made in a thread: a long one would hold everybody up."""
 
 
 async def act(episode: Episode, action: Action) -> tuple[tuple[ToolResult, ...], StopReason | None]:
@@ -49,8 +53,15 @@ async def _call(episode: Episode, call: ToolCall) -> ToolResult:
         return ToolResult(call.tool, f"error: {error.kind.replace('_', ' ')}", error.kind)
 
 
-def extend(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
+async def extend(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
     """Appends a turn and its results to the sequence; gives the delta, None without a tokenizer."""
+    characters = len(action.text or "") + sum(len(result.text) for result in results)
+    if characters < _LONG_TEXT_CHARACTERS:
+        return _append(episode, action, results)
+    return await asyncio.to_thread(_append, episode, action, results)
+
+
+def _append(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
     if episode.tokenizer is None:
         return None
     spoken = episode.tokenizer.ids_of(action)

@@ -5,17 +5,16 @@ satisfies the public tests passes those and fails the hidden ones, and grading a
 """
 
 import asyncio
-import hashlib
 import os
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gym_service.config import ServiceConfig
-from gym_service.grading import oracle
+from gym_service.grading.grader import Grader
+from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
-from gym_service.tasks.model import FunctionInstance, FunctionTask, hidden_cases, instantiate
+from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
 from gym_service.tasks.operations import apply_operation
 from gym_service.values import Submission, Verdict, VerdictStatus
 from sandbox_images.build import image_reference
@@ -33,18 +32,18 @@ class Proof:
     """What does not hold; empty when the task is proven."""
 
 
-async def prove(task: FunctionTask, pool: Pool) -> Proof:
+async def prove(task: FunctionTask, grader: Grader) -> Proof:
     """Proves one task. Raises SandboxLost."""
     faults: list[str] = []
     for seed in _SEEDS:
         instance = instantiate(task, seed)
         path = f"{instance.function_name}.py"
         hacked = apply_operation("hardcode_tests", instance.files[path], instance.public_cases)
-        gold = await _grade(pool, instance, instance.gold_files[path], seed)
-        untouched = await _grade(pool, instance, instance.files[path], seed)
-        empty = await _grade(pool, instance, "", seed)
-        hack = await _grade(pool, instance, hacked or "", seed)
-        again = await _grade(pool, instance, instance.gold_files[path], seed)
+        gold = await _grade(grader, instance, instance.gold_files[path], seed)
+        untouched = await _grade(grader, instance, instance.files[path], seed)
+        empty = await _grade(grader, instance, "", seed)
+        hack = await _grade(grader, instance, hacked or "", seed)
+        again = await _grade(grader, instance, instance.gold_files[path], seed)
         claims = {
             "the gold repair does not pass": gold.status is VerdictStatus.RESOLVED and _public_all(gold),
             "the untouched repository passes": untouched.status is VerdictStatus.UNRESOLVED,
@@ -63,9 +62,10 @@ async def check_suite(suite: Sequence[FunctionTask]) -> int:
     owner = f"proof-{os.getpid()}"
     engine = DockerEngine(image_reference(), ServiceConfig().limits, owner)
     pool = Pool(engine.start, size=_SANDBOXES, reuse=True)
+    grader = Grader(pool, b"proof", _SANDBOXES)
     pool.open()
     try:
-        proofs = await asyncio.gather(*(prove(task, pool) for task in suite))
+        proofs = await asyncio.gather(*(prove(task, grader) for task in suite))
     finally:
         await pool.close()
         await asyncio.to_thread(engine.remove_leftovers)
@@ -77,12 +77,12 @@ async def check_suite(suite: Sequence[FunctionTask]) -> int:
     return 0 if proven == len(proofs) else 1
 
 
-async def _grade(pool: Pool, instance: FunctionInstance, source: str, seed: str) -> Verdict:
-    hidden = hidden_cases(instance.task, b"proof", seed)
-    rng = random.Random(hashlib.sha256(seed.encode()).digest())
+async def _grade(grader: Grader, instance: FunctionInstance, source: str, seed: str) -> Verdict:
     submission = Submission({f"{instance.function_name}.py": source.encode()})
-    async with pool.lend() as sandbox:
-        return await oracle.grade(sandbox, instance, submission, hidden, rng)
+    verdict = await grader.grade(instance, submission, seed)
+    if verdict.status is VerdictStatus.INFRASTRUCTURE_ERROR:
+        raise SandboxLost(verdict.reason)
+    return verdict
 
 
 def _public_all(verdict: Verdict) -> bool:
