@@ -140,7 +140,7 @@ class Task(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., suite: _Optional[str] = ..., split: _Optional[_Union[Split, str]] = ..., family: _Optional[str] = ...) -> None: ...
 
 class SandboxLimits(_message.Message):
-    __slots__ = ("memory_bytes", "pids", "cpus", "workspace_bytes", "workspace_inodes", "output_bytes", "command_timeout")
+    __slots__ = ("memory_bytes", "pids", "cpus", "workspace_bytes", "workspace_inodes", "output_bytes", "command_timeout", "file_bytes", "open_files", "shared_memory_bytes")
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PIDS_FIELD_NUMBER: _ClassVar[int]
     CPUS_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +148,9 @@ class SandboxLimits(_message.Message):
     WORKSPACE_INODES_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMMAND_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    FILE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FILES_FIELD_NUMBER: _ClassVar[int]
+    SHARED_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     memory_bytes: int
     pids: int
     cpus: float
@@ -155,10 +158,13 @@ class SandboxLimits(_message.Message):
     workspace_inodes: int
     output_bytes: int
     command_timeout: _duration_pb2.Duration
-    def __init__(self, memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., cpus: _Optional[float] = ..., workspace_bytes: _Optional[int] = ..., workspace_inodes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., command_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    file_bytes: int
+    open_files: int
+    shared_memory_bytes: int
+    def __init__(self, memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., cpus: _Optional[float] = ..., workspace_bytes: _Optional[int] = ..., workspace_inodes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., command_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., file_bytes: _Optional[int] = ..., open_files: _Optional[int] = ..., shared_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Isolation(_message.Message):
-    __slots__ = ("runtime", "engine_version", "kernel_version", "image_digest", "seccomp_sha256", "limits", "observed")
+    __slots__ = ("runtime", "engine_version", "kernel_version", "image_digest", "seccomp_sha256", "limits", "observed", "runtime_version")
     class ObservedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +179,7 @@ class Isolation(_message.Message):
     SECCOMP_SHA256_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_VERSION_FIELD_NUMBER: _ClassVar[int]
     runtime: str
     engine_version: str
     kernel_version: str
@@ -180,7 +187,57 @@ class Isolation(_message.Message):
     seccomp_sha256: str
     limits: SandboxLimits
     observed: _containers.ScalarMap[str, str]
-    def __init__(self, runtime: _Optional[str] = ..., engine_version: _Optional[str] = ..., kernel_version: _Optional[str] = ..., image_digest: _Optional[str] = ..., seccomp_sha256: _Optional[str] = ..., limits: _Optional[_Union[SandboxLimits, _Mapping]] = ..., observed: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    runtime_version: str
+    def __init__(self, runtime: _Optional[str] = ..., engine_version: _Optional[str] = ..., kernel_version: _Optional[str] = ..., image_digest: _Optional[str] = ..., seccomp_sha256: _Optional[str] = ..., limits: _Optional[_Union[SandboxLimits, _Mapping]] = ..., observed: _Optional[_Mapping[str, str]] = ..., runtime_version: _Optional[str] = ...) -> None: ...
+
+class SelfTestCheck(_message.Message):
+    __slots__ = ("name", "holds", "observed", "remedy")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    holds: bool
+    observed: str
+    remedy: str
+    def __init__(self, name: _Optional[str] = ..., holds: _Optional[bool] = ..., observed: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
+
+class RuntimeSelfTest(_message.Message):
+    __slots__ = ("runtime", "offered", "checks")
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    runtime: str
+    offered: bool
+    checks: _containers.RepeatedCompositeFieldContainer[SelfTestCheck]
+    def __init__(self, runtime: _Optional[str] = ..., offered: _Optional[bool] = ..., checks: _Optional[_Iterable[_Union[SelfTestCheck, _Mapping]]] = ...) -> None: ...
+
+class PoolStatus(_message.Message):
+    __slots__ = ("size", "warm", "lent", "hits", "misses", "waited", "started", "retired")
+    class RetiredEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    WARM_FIELD_NUMBER: _ClassVar[int]
+    LENT_FIELD_NUMBER: _ClassVar[int]
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    MISSES_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    warm: int
+    lent: int
+    hits: int
+    misses: int
+    waited: _duration_pb2.Duration
+    started: int
+    retired: _containers.ScalarMap[str, int]
+    def __init__(self, size: _Optional[int] = ..., warm: _Optional[int] = ..., lent: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., waited: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., started: _Optional[int] = ..., retired: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Tokenizer(_message.Message):
     __slots__ = ("fingerprint", "vocabulary_size", "stop_token_ids", "append_only")
@@ -297,7 +354,7 @@ class TestCount(_message.Message):
     def __init__(self, passed: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("status", "hidden", "public", "reason", "grader_version", "submission_sha256", "image_digest")
+    __slots__ = ("status", "hidden", "public", "reason", "grader_version", "submission_sha256", "image_digest", "isolation")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +362,7 @@ class Verdict(_message.Message):
     GRADER_VERSION_FIELD_NUMBER: _ClassVar[int]
     SUBMISSION_SHA256_FIELD_NUMBER: _ClassVar[int]
     IMAGE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
     status: VerdictStatus
     hidden: TestCount
     public: TestCount
@@ -312,7 +370,8 @@ class Verdict(_message.Message):
     grader_version: str
     submission_sha256: str
     image_digest: str
-    def __init__(self, status: _Optional[_Union[VerdictStatus, str]] = ..., hidden: _Optional[_Union[TestCount, _Mapping]] = ..., public: _Optional[_Union[TestCount, _Mapping]] = ..., reason: _Optional[str] = ..., grader_version: _Optional[str] = ..., submission_sha256: _Optional[str] = ..., image_digest: _Optional[str] = ...) -> None: ...
+    isolation: Isolation
+    def __init__(self, status: _Optional[_Union[VerdictStatus, str]] = ..., hidden: _Optional[_Union[TestCount, _Mapping]] = ..., public: _Optional[_Union[TestCount, _Mapping]] = ..., reason: _Optional[str] = ..., grader_version: _Optional[str] = ..., submission_sha256: _Optional[str] = ..., image_digest: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, _Mapping]] = ...) -> None: ...
 
 class EpisodeSeed(_message.Message):
     __slots__ = ("run_seed", "group", "index")
@@ -329,7 +388,7 @@ class GetGymInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetGymInfoResponse(_message.Message):
-    __slots__ = ("service_version", "toolsets", "suites", "tokenizers", "isolation", "capacity", "live_episodes", "max_lease", "max_message_bytes", "warm_sandboxes")
+    __slots__ = ("service_version", "toolsets", "suites", "tokenizers", "isolation", "capacity", "live_episodes", "max_lease", "max_message_bytes", "warm_sandboxes", "self_tests", "pool", "profile", "gaps")
     SERVICE_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOOLSETS_FIELD_NUMBER: _ClassVar[int]
     SUITES_FIELD_NUMBER: _ClassVar[int]
@@ -340,6 +399,10 @@ class GetGymInfoResponse(_message.Message):
     MAX_LEASE_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     WARM_SANDBOXES_FIELD_NUMBER: _ClassVar[int]
+    SELF_TESTS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
     service_version: str
     toolsets: _containers.RepeatedCompositeFieldContainer[Toolset]
     suites: _containers.RepeatedCompositeFieldContainer[Suite]
@@ -350,7 +413,11 @@ class GetGymInfoResponse(_message.Message):
     max_lease: _duration_pb2.Duration
     max_message_bytes: int
     warm_sandboxes: int
-    def __init__(self, service_version: _Optional[str] = ..., toolsets: _Optional[_Iterable[_Union[Toolset, _Mapping]]] = ..., suites: _Optional[_Iterable[_Union[Suite, _Mapping]]] = ..., tokenizers: _Optional[_Iterable[_Union[Tokenizer, _Mapping]]] = ..., isolation: _Optional[_Union[Isolation, _Mapping]] = ..., capacity: _Optional[int] = ..., live_episodes: _Optional[int] = ..., max_lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., warm_sandboxes: _Optional[int] = ...) -> None: ...
+    self_tests: _containers.RepeatedCompositeFieldContainer[RuntimeSelfTest]
+    pool: PoolStatus
+    profile: str
+    gaps: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, service_version: _Optional[str] = ..., toolsets: _Optional[_Iterable[_Union[Toolset, _Mapping]]] = ..., suites: _Optional[_Iterable[_Union[Suite, _Mapping]]] = ..., tokenizers: _Optional[_Iterable[_Union[Tokenizer, _Mapping]]] = ..., isolation: _Optional[_Union[Isolation, _Mapping]] = ..., capacity: _Optional[int] = ..., live_episodes: _Optional[int] = ..., max_lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., warm_sandboxes: _Optional[int] = ..., self_tests: _Optional[_Iterable[_Union[RuntimeSelfTest, _Mapping]]] = ..., pool: _Optional[_Union[PoolStatus, _Mapping]] = ..., profile: _Optional[str] = ..., gaps: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListTasksRequest(_message.Message):
     __slots__ = ("suite", "split", "page_size", "page_token")
@@ -389,7 +456,7 @@ class RegisterTokenizerResponse(_message.Message):
     def __init__(self, tokenizer: _Optional[_Union[Tokenizer, _Mapping]] = ...) -> None: ...
 
 class CreateEpisodeRequest(_message.Message):
-    __slots__ = ("request_id", "task_id", "toolset", "seed", "tokenizer_fingerprint", "lease", "max_turns", "max_edits")
+    __slots__ = ("request_id", "task_id", "toolset", "seed", "tokenizer_fingerprint", "lease", "max_turns", "max_edits", "limits")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     TOOLSET_FIELD_NUMBER: _ClassVar[int]
@@ -398,6 +465,7 @@ class CreateEpisodeRequest(_message.Message):
     LEASE_FIELD_NUMBER: _ClassVar[int]
     MAX_TURNS_FIELD_NUMBER: _ClassVar[int]
     MAX_EDITS_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     task_id: str
     toolset: str
@@ -406,23 +474,26 @@ class CreateEpisodeRequest(_message.Message):
     lease: _duration_pb2.Duration
     max_turns: int
     max_edits: int
-    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., toolset: _Optional[str] = ..., seed: _Optional[_Union[EpisodeSeed, _Mapping]] = ..., tokenizer_fingerprint: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_turns: _Optional[int] = ..., max_edits: _Optional[int] = ...) -> None: ...
+    limits: SandboxLimits
+    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., toolset: _Optional[str] = ..., seed: _Optional[_Union[EpisodeSeed, _Mapping]] = ..., tokenizer_fingerprint: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_turns: _Optional[int] = ..., max_edits: _Optional[int] = ..., limits: _Optional[_Union[SandboxLimits, _Mapping]] = ...) -> None: ...
 
 class CreateEpisodeResponse(_message.Message):
-    __slots__ = ("episode_id", "messages", "prompt", "max_turns", "expire_time", "sandbox_reuse")
+    __slots__ = ("episode_id", "messages", "prompt", "max_turns", "expire_time", "sandbox_reuse", "limits")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     MAX_TURNS_FIELD_NUMBER: _ClassVar[int]
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     SANDBOX_REUSE_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     prompt: TokenDelta
     max_turns: int
     expire_time: _timestamp_pb2.Timestamp
     sandbox_reuse: SandboxReuse
-    def __init__(self, episode_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., prompt: _Optional[_Union[TokenDelta, _Mapping]] = ..., max_turns: _Optional[int] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sandbox_reuse: _Optional[_Union[SandboxReuse, str]] = ...) -> None: ...
+    limits: SandboxLimits
+    def __init__(self, episode_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., prompt: _Optional[_Union[TokenDelta, _Mapping]] = ..., max_turns: _Optional[int] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sandbox_reuse: _Optional[_Union[SandboxReuse, str]] = ..., limits: _Optional[_Union[SandboxLimits, _Mapping]] = ...) -> None: ...
 
 class StepEpisodeRequest(_message.Message):
     __slots__ = ("episode_id", "turn", "action")
