@@ -8,8 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import frames, jobs, privileges
+from .child import become_child
+from .zygote import Zygote, ZygoteLost
 
-_NULL = "/dev/null"
+_PAUSE_MS = 2
+"""How long processes that were killed are given to die before the next look at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,11 @@ class Children:
         signal.set_wakeup_fd(wake_write)
         self.count_oom_kills = _oom_kill_counter()
         """Counts the processes of this container that the kernel killed for memory so far."""
+        self._zygote: Zygote | None = None
+        self._child = 0
+        """The child that was forked here; 0 while none is, or the zygote has it."""
+        self._exit_status: int | None = None
+        """How the latest child ended."""
 
     def run(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
         """Runs `job` as `uid` and keeps what it prints, whatever ends it; who fills `output` is killed.
@@ -40,27 +48,77 @@ class Children:
         Raises OSError when no child can be made.
         """
         oom_kills = self.count_oom_kills()
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
-        try:
-            try:
-                child = os.fork()
-                if child == 0:
-                    _be_child(bytes(job), uid, write_end)
-            finally:
-                os.close(write_end)
-            ended = self._watch(child, read_end, time.monotonic() + timeout_seconds, output)
-        finally:
-            os.close(read_end)
+        self._child, self._exit_status = 0, None
+        if jobs.wants_pytest(job):
+            ended = self._run_in_zygote(job, uid, timeout_seconds, output)
+        else:
+            ended = self._run_here(job, uid, timeout_seconds, output)
         if self.count_oom_kills() > oom_kills:
             return Ended(ended.exit_status, ended.flags | frames.FLAG_OUT_OF_MEMORY, ended.output_bytes)
         return ended
 
-    def _watch(self, child: int, read_end: int, deadline: float, output: memoryview) -> Ended:
+    def kill_all(self, uid: int) -> None:
+        """Kills and reaps every process of the episode; returns when none is left."""
+        while True:
+            # In the episode's name, not by right: the zygote must live on.
+            privileges.kill_processes_of(uid)
+            self._reap()
+            if not self.others():
+                return
+            time.sleep(_PAUSE_MS / 1000)
+
+    def others(self) -> list[int]:
+        """Lists the processes of the container beside the warden and its zygote, those that nobody reaped included."""
+        if self._zygote is None:
+            try:
+                # PID 1 is the parent of all orphans: without a child of its own, nothing is left.
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return []
+        own = {"1", str(self._zygote.process_id) if self._zygote else ""}
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and name not in own]
+
+    def _run_here(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            try:
+                self._child = os.fork()
+                if self._child == 0:
+                    become_child(bytes(job), uid, write_end)
+            finally:
+                os.close(write_end)
+            return self._watch(uid, read_end, timeout_seconds, output)
+        finally:
+            os.close(read_end)
+
+    def _run_in_zygote(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
+        try:
+            if self._zygote is None:
+                self._zygote = Zygote()
+            self._zygote.start(job, uid)
+            return self._watch(uid, self._zygote.output, timeout_seconds, output, self._zygote)
+        except ZygoteLost:
+            # Out of memory, as the counter will say. What it was running is an orphan, and the warden's.
+            self._forget_zygote()
+            self.kill_all(uid)
+            return Ended(-signal.SIGKILL, 0, 0)
+
+    def _watch(
+        self,
+        uid: int,
+        read_end: int,
+        timeout_seconds: float,
+        output: memoryview,
+        zygote: Zygote | None = None,
+    ) -> Ended:
+        """Waits for the child, here or in the zygote, and ends whatever it left. Raises ZygoteLost."""
+        deadline = time.monotonic() + timeout_seconds
+        os.set_blocking(read_end, False)
         poll = select.poll()
-        poll.register(read_end, select.POLLIN)
-        poll.register(self._wake_read, select.POLLIN)
-        length, flags, exit_status = 0, 0, None
-        while exit_status is None and flags == 0:
+        for descriptor in (read_end, self._wake_read, *([zygote.reports] if zygote else [])):
+            poll.register(descriptor, select.POLLIN)
+        length, flags = 0, 0
+        while self._exit_status is None and flags == 0:
             left_ms = max(0, round((deadline - time.monotonic()) * 1000))
             ready = [descriptor for descriptor, _ in poll.poll(left_ms)]
             if read_end in ready:
@@ -72,53 +130,41 @@ class Children:
                     poll.unregister(read_end)
             if self._wake_read in ready:
                 os.read(self._wake_read, 4096)
-                exit_status = reap(child)
+                self._reap()
+            if zygote and zygote.reports in ready:
+                self._exit_status = zygote.report()
             # Whatever was ready: who prints or dies without a pause gains no time by it.
-            if exit_status is None and time.monotonic() >= deadline:
+            if self._exit_status is None and time.monotonic() >= deadline:
                 flags |= frames.FLAG_TIMED_OUT
-        killed_status = kill_all(child)
-        if exit_status is None:
-            exit_status = killed_status
+        self.kill_all(uid)
+        if zygote and self._exit_status is None:
+            self._exit_status = zygote.report()
         # Everybody who could write is gone: what is still in the pipe is all there will ever be.
-        os.set_blocking(read_end, False)
         while length < len(output) and (count := _read_some(read_end, output[length:])):
             length += count
         if length == len(output):
             flags |= frames.FLAG_TRUNCATED
-        return Ended(exit_status, flags, length)
+        assert self._exit_status is not None
+        return Ended(self._exit_status, flags, length)
 
+    def _reap(self) -> None:
+        """Reaps whatever has ended, orphans included."""
+        while True:
+            try:
+                process_id, wait_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if process_id == 0:
+                return
+            if process_id == self._child:
+                self._exit_status = os.waitstatus_to_exitcode(wait_status)
+            elif self._zygote and process_id == self._zygote.process_id:
+                self._forget_zygote()
 
-def reap(child: int) -> int | None:
-    """Reaps whatever has ended, orphans included; returns the exit status of `child` if it is among them."""
-    exit_status = None
-    while True:
-        try:
-            pid, wait_status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return exit_status
-        if pid == 0:
-            return exit_status
-        if pid == child:
-            exit_status = os.waitstatus_to_exitcode(wait_status)
-
-
-def kill_all(child: int = 0) -> int:
-    """Kills and reaps every other process of the container; returns the exit status of `child` if it was left.
-
-    PID 1 is the parent of all orphans, so the loop ends exactly when nothing is left.
-    """
-    exit_status = -signal.SIGKILL
-    while True:
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        try:
-            pid, wait_status = os.waitpid(-1, 0)
-        except ChildProcessError:
-            return exit_status
-        if pid == child:
-            exit_status = os.waitstatus_to_exitcode(wait_status)
+    def _forget_zygote(self) -> None:
+        if self._zygote:
+            self._zygote.close()
+        self._zygote = None
 
 
 def _read_some(descriptor: int, into: memoryview) -> int:
@@ -126,29 +172,6 @@ def _read_some(descriptor: int, into: memoryview) -> int:
         return os.readv(descriptor, [into]) if into else 0
     except BlockingIOError:
         return 0
-
-
-def _be_child(job: bytes, uid: int, output: int) -> None:
-    """Never returns. Nothing of the repository is read before the rights are gone."""
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.setsid()
-        os.dup2(os.open(_NULL, os.O_RDONLY), 0)
-        if jobs.wants_result_channel(job):
-            os.dup2(output, jobs.RESULT_DESCRIPTOR)
-            null = os.open(_NULL, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.dup2(null, 2)
-            os.closerange(jobs.RESULT_DESCRIPTOR + 1, 1024)
-        else:
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.closerange(3, 1024)
-        privileges.become_episode(uid)
-        os._exit(jobs.perform(job))
-    finally:
-        os._exit(jobs.EXIT_WARDEN_FAILED)
 
 
 def _oom_kill_counter() -> Callable[[], int]:

@@ -1,4 +1,4 @@
-"""What a child does once it is the episode: a command, a Python file, pytest, or calls of one function.
+"""What a child does once it is the episode: a command, a Python file, or calls of one function.
 
 This code runs as the episode. Whatever it reports is only as honest as the code that runs beside it, so it
 reports nothing that decides anything: output is text for the policy, and the records of `call` are answers that
@@ -8,18 +8,13 @@ the service compares with values that never came here.
 import atexit
 import io
 import json
-import linecache
 import os
 import random
-import shutil
 import sys
-import tempfile
 import threading
-import traceback
 import types
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from . import MODULES_AT_START
 
@@ -42,42 +37,13 @@ _ENVIRONMENT = {
 
 
 def prepare() -> None:
-    """Gives the warden what every child inherits: environment, standard streams, and a pytest that has run once."""
+    """Gives the warden what every child inherits: the environment, and standard streams."""
     os.environ.clear()
     os.environ.update(_ENVIRONMENT)
     for stream in (sys.stdout, sys.stderr):
         # As a child finds them on its own descriptors 1 and 2.
         assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    _load_pytest()
-
-
-def _load_pytest() -> None:
-    """Lets pytest load, once and before the first fork, whatever it needs to run, to pass and to explain a failure."""
-    import _pytest.config
-    import pytest
-
-    path, hooks = sys.path[:], sys.meta_path[:]
-    folder = tempfile.mkdtemp()
-    with open(f"{folder}/test_warden.py", "w", encoding="ascii") as file:
-        file.write("def test_passes():\n    assert 1 == 1\n\n\ndef test_fails():\n    assert [1] == [2]\n")
-    pytest.main(["-p", "no:cacheprovider", "--rootdir", folder, folder])
-    shutil.rmtree(folder)
-    sys.path[:], sys.meta_path[:] = path, hooks
-    sys.modules.pop("test_warden")
-    linecache.clearcache()
-    # pytest builds this from its own plugins alone, so it can be built before the run; only the invocation differs.
-    build_config = _pytest.config.get_config
-    config = build_config(["-p", "no:cacheprovider"])
-
-    def get_config(
-        args: Iterable[str] | None = None, plugins: Sequence[object] | None = None, **_: object
-    ) -> _pytest.config.Config:
-        _pytest.config.get_config = build_config  # A second session in one process gets its own.
-        config.invocation_params = config.InvocationParams(args=args or (), plugins=plugins, dir=Path.cwd())
-        return config
-
-    _pytest.config.get_config = get_config
 
 
 def wants_result_channel(job: bytes) -> bool:
@@ -85,7 +51,12 @@ def wants_result_channel(job: bytes) -> bool:
     return job.startswith(b'{"kind": "call"')
 
 
-def perform(job: bytes) -> int:
+def wants_pytest(job: memoryview) -> bool:
+    """Says whether the job is one for the zygote."""
+    return bytes(job[:17]) == b'{"kind": "pytest"'
+
+
+def perform(job: bytes, kinds: Mapping[str, Callable[..., int]]) -> int:
     """Carries out a job and returns the exit status."""
     os.chdir("/workspace")
     # The warden's own folder, and its name for the episode's own use.
@@ -95,7 +66,7 @@ def perform(job: bytes) -> int:
     # Who draws without a seed of its own draws the same in every sandbox, and is graded twice alike.
     random.seed(0)
     request = json.loads(job)
-    return _KINDS[request.pop("kind")](**request)
+    return kinds[request.pop("kind")](**request)
 
 
 def _execute(argv: list[str]) -> int:
@@ -121,20 +92,7 @@ def _python(argv: list[str]) -> int:
             source = file.read()
         exec(compile(source, path, "exec"), module.__dict__)
 
-    return _run_to_exit(run)
-
-
-def _pytest(argv: list[str]) -> int:
-    def run() -> NoReturn:
-        import _pytest.timing
-        import pytest
-
-        # Observations hold no durations: the same actions give the same tokens.
-        _pytest.timing.time = _pytest.timing.perf_counter = lambda: 0.0
-        sys.argv = ["pytest", *argv]
-        sys.exit(pytest.main(["-p", "no:cacheprovider", *argv]))
-
-    return _run_to_exit(run)
+    return run_to_exit(run)
 
 
 def _call(file: str, function: str, arguments: list[list[Any]]) -> int:
@@ -206,7 +164,7 @@ def _probe() -> int:
     return 0
 
 
-def _run_to_exit(run: Callable[[], None]) -> int:
+def run_to_exit(run: Callable[[], None]) -> int:
     """Runs code as the main program: exit status, traceback and exit handlers as an interpreter gives them."""
     exit_status = 0
     try:
@@ -218,6 +176,8 @@ def _run_to_exit(run: Callable[[], None]) -> int:
             print(stop.code, file=sys.stderr)
             exit_status = 1
     except BaseException as error:
+        import traceback
+
         # The first two frames are ours, not the program's.
         shown = error.__traceback__.tb_next if error.__traceback__ else None
         traceback.print_exception(error.with_traceback(shown.tb_next if shown else None))
@@ -243,10 +203,9 @@ def _prefer_as_victim_of_memory_pressure() -> None:
         pass
 
 
-_KINDS: dict[str, Callable[..., int]] = {
+KINDS: dict[str, Callable[..., int]] = {
     "exec": _execute,
     "python": _python,
-    "pytest": _pytest,
     "call": _call,
     "probe": _probe,
 }

@@ -2,12 +2,15 @@
 
 import gc
 import json
+import mmap
 import os
 import platform
+import signal
 import sys
+from collections.abc import Callable
 
 from . import files, frames, jobs, privileges, scrub
-from .children import Children, kill_all
+from .children import Children
 from .frames import Operation, Status
 
 _MAX_COMPLAINT_BYTES = 2000
@@ -20,8 +23,8 @@ class Warden:
         self._requests = requests
         self._answers = answers
         # Contents live in these two only and are wiped after use: a child inherits the warden's memory.
-        self._body = memoryview(bytearray(frames.MAX_BODY_BYTES))
-        self._output = memoryview(bytearray(frames.MAX_BODY_BYTES + 1))
+        self._body, self._wipe_body = _make_buffer(frames.MAX_BODY_BYTES)
+        self._output, self._wipe_output = _make_buffer(frames.MAX_BODY_BYTES + 1)
         self._children = Children()
         self._state_at_start = self._read_state()
 
@@ -41,7 +44,7 @@ class Warden:
                 self._send(files.classify(error), body=str(error).encode()[:_MAX_COMPLAINT_BYTES])
             except ValueError as error:
                 self._send(Status.FAILED, body=str(error).encode()[:_MAX_COMPLAINT_BYTES])
-            body[:] = bytes(length)
+            self._wipe_body()
 
     def _answer(
         self, operation: Operation, uid: int, timeout_seconds: float, output_limit: int, body: memoryview
@@ -56,7 +59,7 @@ class Warden:
                 privileges.use_files_as(uid)
                 length = files.read_into(os.fsdecode(bytes(body)), output)
                 self._send(Status.OK, body=output[:length])
-                output[:length] = bytes(length)
+                self._wipe_output()
             case Operation.WRITE:
                 privileges.use_files_as(uid)
                 head = frames.WRITE_HEAD.size
@@ -72,11 +75,11 @@ class Warden:
                 self._send(Status.OK)
             case Operation.RUN:
                 ended = self._children.run(body, uid, timeout_seconds, output)
-                text = output[: ended.output_bytes]
-                self._send(Status.OK, ended.exit_status, ended.flags, text[:output_limit])
-                text[:] = bytes(ended.output_bytes)
+                text = output[: min(ended.output_bytes, output_limit)]
+                self._send(Status.OK, ended.exit_status, ended.flags, text)
+                self._wipe_output()
             case Operation.SCRUB:
-                kill_all()
+                self._children.kill_all(uid)
                 privileges.use_files_as(uid)
                 scrub.empty_folders()
                 found = scrub.differences(self._state_at_start, self._read_state())
@@ -87,7 +90,8 @@ class Warden:
 
     def _read_state(self) -> dict[str, object]:
         # The engine remembers a kill for memory and would blame the next episode for a death of this container.
-        return scrub.read_state() | {"out of memory": self._children.count_oom_kills()}
+        kills = self._children.count_oom_kills()
+        return scrub.read_state() | {"processes": self._children.others(), "out of memory": kills}
 
     def _receive(self, into: memoryview) -> bool:
         """Fills `into`; False when the service has closed its end."""
@@ -114,6 +118,8 @@ def main() -> None:
     """Becomes the warden and serves."""
     requests, answers = _take_standard_streams()
     os.umask(0o022)
+    # Python's own handler would let a signal end it; without one PID 1 takes no signal from inside.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The workspace holds only what the episode put there.
     sys.dont_write_bytecode = True
     privileges.become_warden()
@@ -128,6 +134,12 @@ def main() -> None:
     warden.serve()
 
 
+def _make_buffer(size: int) -> tuple[memoryview, Callable[[], None]]:
+    """Gives a buffer that takes memory only where it is used, and the function that empties it."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return memoryview(memory), lambda: memory.madvise(mmap.MADV_DONTNEED)
+
+
 def _take_standard_streams() -> tuple[int, int]:
     """Moves the pipe to the service away from 0 and 1, so that nothing prints into it by mistake."""
     requests, answers = os.dup(0), os.dup(1)
@@ -139,11 +151,8 @@ def _take_standard_streams() -> tuple[int, int]:
 
 
 def _facts() -> dict[str, str]:
-    import pytest
-
     return {
         "python_version": platform.python_version(),
-        "pytest_version": pytest.__version__,
         "kernel_version": platform.release(),
         "warden_uid": str(os.getuid()),
     }

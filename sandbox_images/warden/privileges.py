@@ -2,13 +2,17 @@
 
 import ctypes
 import os
+import signal
 import struct
 
 WARDEN_UID = 990
-"""No code of an episode ever runs under it."""
+ZYGOTE_UID = 991
+"""No code of an episode ever runs under these two."""
 
-_CAPABILITIES = 1 << 5 | 1 << 6 | 1 << 7
-"""CAP_KILL, CAP_SETGID, CAP_SETUID."""
+_CAP_KILL = 1 << 5
+_CAP_SETGID = 1 << 6
+_CAP_SETUID = 1 << 7
+_WARDEN_CAPABILITIES = _CAP_KILL | _CAP_SETGID | _CAP_SETUID
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_KEEPCAPS = 8
@@ -21,20 +25,19 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def become_warden() -> None:
     """Leaves UID 0 and keeps three capabilities; afterwards no process of another UID can look inside."""
     _prctl(_PR_SET_KEEPCAPS, 1)
-    os.setgroups([])
-    os.setresgid(WARDEN_UID, WARDEN_UID, WARDEN_UID)
-    os.setresuid(WARDEN_UID, WARDEN_UID, WARDEN_UID)
-    _set_capabilities(_CAPABILITIES)
+    _become(WARDEN_UID, _WARDEN_CAPABILITIES)
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def become_zygote() -> None:
+    """Turns this process of the warden's into one that can only start others."""
+    _become(ZYGOTE_UID, _CAP_SETGID | _CAP_SETUID)
     _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def become_episode(uid: int) -> None:
     """Turns this process into one of the episode, for good."""
-    os.setgroups([])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
-    # Between two UIDs that are not 0 the kernel keeps capabilities, so they are dropped by hand.
-    _set_capabilities(0)
+    _become(uid, 0)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     # The files in /proc of a process that is not dumpable are root's, its own oom_score_adj among them.
     _prctl(_PR_SET_DUMPABLE, 1)
@@ -49,13 +52,35 @@ def use_files_as(uid: int) -> None:
             raise PermissionError(f"the file-system identity cannot be set to {uid}")
 
 
+def kill_processes_of(uid: int) -> None:
+    """Kills all processes of a UID in one sweep, and a child that is not yet one of them; never the zygote."""
+    _set_capabilities(_WARDEN_CAPABILITIES, without=_CAP_KILL)
+    os.seteuid(uid)
+    try:
+        os.kill(-1, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    finally:
+        os.seteuid(WARDEN_UID)
+        _set_capabilities(_WARDEN_CAPABILITIES)
+
+
+def _become(uid: int, capabilities: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    # Between two UIDs that are not 0 the kernel keeps capabilities, so they are dropped by hand.
+    _set_capabilities(capabilities)
+
+
 def _prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
-def _set_capabilities(mask: int) -> None:
+def _set_capabilities(mask: int, without: int = 0) -> None:
+    """Sets what is permitted, and what of it is in effect."""
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    data = struct.pack("=IIIIII", mask, mask, 0, 0, 0, 0)
+    data = struct.pack("=IIIIII", mask & ~without, mask, 0, 0, 0, 0)
     if _libc.capset(header, data) != 0:
         raise OSError(ctypes.get_errno(), "capset")

@@ -42,7 +42,6 @@ def read_state() -> dict[str, object]:
                 state[table] = len(file.readlines())
         except OSError:
             state[table] = "absent"
-    state["processes"] = sorted(name for name in os.listdir("/proc") if name.isdigit())
     state["limits"] = {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS}
     return state
 
