@@ -288,8 +288,8 @@ class Episodes:
         except SandboxLost:
             raise failure from None
         try:
-            for path, content in instance.files.items():
-                await sandbox.write_file(path, content.encode())
+            writes = (sandbox.write_file(path, text.encode()) for path, text in instance.files.items())
+            await asyncio.gather(*writes)
         except (SandboxLost, FileRefused) as error:
             logger.warning("a sandbox that was ready does not take an episode: %s", error)
             await self._pool.release(sandbox, broken=True)

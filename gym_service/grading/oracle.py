@@ -4,18 +4,19 @@ The sandbox holds the submission and nothing else. Each few inputs get a fresh p
 one to the next; the answers are parsed by `records` and compared here with what the reference solution gave.
 """
 
+import asyncio
 import hashlib
 import random
 from collections.abc import Sequence
 
 from gym_service.grading.records import FAILED, Answer, parse_answers, same
-from gym_service.sandbox.base import CallFunction, FileRefused, Sandbox
+from gym_service.sandbox.base import CallFunction, Completed, FileRefused, Sandbox
 from gym_service.tasks.model import Case, FunctionInstance, Json
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
 GRADER_VERSION = "function-1"
 MAX_SUBMISSION_BYTES = 256 << 10
-_CALLS_PER_PROCESS = 5
+_CALLS_PER_PROCESS = 8
 _SECONDS_PER_PROCESS = 5.0
 
 
@@ -49,28 +50,27 @@ async def grade(
     if refusal:
         zero = TestCount(0, len(hidden)), TestCount(0, len(public))
         return Verdict(VerdictStatus.REFUSED, *zero, reason=refusal, submission_sha256=digest)
+    mixed = [(case, True) for case in hidden] + [(case, False) for case in public]
+    rng.shuffle(mixed)
+    batches = [
+        mixed[start : start + _CALLS_PER_PROCESS] for start in range(0, len(mixed), _CALLS_PER_PROCESS)
+    ]
+    jobs = [
+        CallFunction(path, instance.function_name, [case.arguments for case, _ in batch]) for batch in batches
+    ]
     try:
-        await sandbox.write_file(path, submission.files[path])
+        runs = await _call_all(sandbox, path, submission.files[path], jobs)
     except FileRefused as error:
         zero = TestCount(0, len(hidden)), TestCount(0, len(public))
         return Verdict(VerdictStatus.REFUSED, *zero, reason=error.kind, submission_sha256=digest)
 
-    mixed = [(case, True) for case in hidden] + [(case, False) for case in public]
-    rng.shuffle(mixed)
     passed = {True: 0, False: 0}
-    timed_out = out_of_memory = False
-    for start in range(0, len(mixed), _CALLS_PER_PROCESS):
-        batch = mixed[start : start + _CALLS_PER_PROCESS]
-        job = CallFunction(path, instance.function_name, [case.arguments for case, _ in batch])
-        done = await sandbox.run(job, _SECONDS_PER_PROCESS)
-        timed_out |= done.timed_out
-        out_of_memory |= done.out_of_memory
+    for batch, done in zip(batches, runs, strict=False):
         answers = [FAILED] * len(batch) if done.output_truncated else parse_answers(done.output, len(batch))
         for (case, is_hidden), answer in zip(batch, answers, strict=True):
             passed[is_hidden] += matches(answer, case.expected)
-        if timed_out or out_of_memory:
-            # One process more would cost as much again, and the submission has failed already.
-            break
+    out_of_memory = any(done.out_of_memory for done in runs)
+    timed_out = any(done.timed_out for done in runs)
     counts = TestCount(passed[True], len(hidden)), TestCount(passed[False], len(public))
     status = VerdictStatus.UNRESOLVED
     reason = "some hidden test fails"
@@ -81,6 +81,21 @@ async def grade(
     elif passed[True] == len(hidden):
         status, reason = VerdictStatus.RESOLVED, "every hidden test passes"
     return Verdict(status, *counts, reason=reason, submission_sha256=digest)
+
+
+async def _call_all(
+    sandbox: Sandbox, path: str, content: bytes, jobs: Sequence[CallFunction]
+) -> list[Completed]:
+    """Places the submission and runs the jobs, or only the first one if that uses up its time or memory.
+
+    What is sent together travels together; a sandbox takes its requests in order. Raises FileRefused, SandboxLost.
+    """
+    write = sandbox.write_file(path, content)
+    _, first = await asyncio.gather(write, sandbox.run(jobs[0], _SECONDS_PER_PROCESS))
+    # One process more would cost as much again, and the submission has failed already.
+    if first.timed_out or first.out_of_memory:
+        return [first]
+    return [first, *await asyncio.gather(*(sandbox.run(job, _SECONDS_PER_PROCESS) for job in jobs[1:]))]
 
 
 def _refusal(content: bytes | None) -> str:

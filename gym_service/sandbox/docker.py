@@ -306,6 +306,8 @@ class _WardenStream(asyncio.Protocol):
     """Takes the engine's multiplexed stream apart and matches answers to requests, which come in order."""
 
     _waiting: deque[asyncio.Future[Answer]] = field(default_factory=deque)
+    _requests: list[bytes] = field(default_factory=list)
+    """What was sent in this turn of the loop: it leaves in one piece, as the way through the engine costs by pieces."""
     _raw: bytearray = field(default_factory=bytearray)
     _answers: bytearray = field(default_factory=bytearray)
     _complaint: bytes = b""
@@ -321,8 +323,10 @@ class _WardenStream(asyncio.Protocol):
         future = asyncio.get_running_loop().create_future()
         if self._transport is None or not self.is_open:
             raise SandboxLost(f"the sandbox is gone {self._complaint.decode(errors='replace')[-500:]}")
+        if not self._requests:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._requests.append(request)
         self._waiting.append(future)
-        self._transport.write(request)
         return future
 
     def close(self) -> None:
@@ -355,6 +359,11 @@ class _WardenStream(asyncio.Protocol):
             future = self._waiting.popleft()
             if not future.done():
                 future.set_exception(lost)
+
+    def _flush(self) -> None:
+        assert self._transport is not None
+        self._transport.write(b"".join(self._requests))
+        self._requests.clear()
 
     def _resolve_answers(self) -> None:
         head = frames.ANSWER.size
