@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gym_service.config import ServiceConfig, default_state_folder
+from gym_service.config import ServiceConfig, add_limit_options, default_state_folder, limits_from
 from gym_service.state import HELD_STATUS, StateFolder
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--graders", type=int, default=4, help="sandboxes kept for grading")
     serve.add_argument("--single-use", action="store_true", help="throw each sandbox away after one use")
     serve.add_argument("--max-lease-seconds", type=float, default=300.0, help="the longest lease")
+    add_limit_options(serve)
     commands.add_parser("up", help="serve in the background; takes the options of serve")
     commands.add_parser("down", help="stop the background service")
     commands.add_parser("status", help="describe the background service")
@@ -84,6 +85,7 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             graders=arguments.graders,
             reuse=not arguments.single_use,
             max_lease_seconds=arguments.max_lease_seconds,
+            limits=limits_from(arguments),
         )
         asyncio.run(serve(config, state))
     except (SandboxLost, ValueError, RuntimeError) as error:
@@ -149,6 +151,19 @@ def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
         f"isolation  {isolation.runtime}, engine {isolation.engine_version}, kernel {isolation.kernel_version}"
     )
     print(f"sandboxes  {info.capacity} at most, {info.warm_sandboxes} warm, {info.live_episodes} in use")
+    print(f"pool       {_pool_line(info.pool)}")
+
+
+def _pool_line(pool: "pb.PoolStatus") -> str:
+    """Says in one line how the sandboxes were used."""
+    retired = ", ".join(f"{count} {reason}" for reason, count in sorted(pool.retired.items())) or "none"
+    line = (
+        f"{pool.started} started for {pool.size} places, retired: {retired}; {pool.hits} uses without a wait"
+    )
+    if pool.misses:
+        average_seconds = pool.waited.ToNanoseconds() / 1e9 / pool.misses
+        line += f", {pool.misses} that waited {average_seconds:.2f} s each"
+    return line
 
 
 if __name__ == "__main__":

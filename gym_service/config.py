@@ -1,10 +1,12 @@
 """The configuration of one service."""
 
+import argparse
 import os
-from dataclasses import dataclass, field
+import re
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gym_service.sandbox.policy import SandboxLimits
+from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 
 
 def default_state_folder() -> Path:
@@ -48,3 +50,35 @@ class ServiceConfig:
                 f"--max-lease-seconds must be from 1 to {_LONGEST_LEASE_SECONDS:g}, "
                 f"not {self.max_lease_seconds:g}"
             )
+
+
+def add_limit_options(parser: argparse.ArgumentParser) -> None:
+    """Adds an option for each limit of a sandbox, under the name of its field."""
+    group = parser.add_argument_group("limits of a sandbox", "K, M and G stand for 2^10, 2^20 and 2^30.")
+    for name, default in asdict(SandboxLimits()).items():
+        whole = isinstance(default, int)
+        group.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=_whole_number if whole else float,
+            default=default,
+            metavar="N",
+            help=f"{BOUNDS[name].what}; {_shown(default) if whole else default} by default",
+        )
+
+
+def limits_from(arguments: argparse.Namespace) -> SandboxLimits:
+    """Reads the limits of a sandbox. Raises ValueError for what cannot be."""
+    return SandboxLimits(**{name: getattr(arguments, name) for name in BOUNDS})
+
+
+def _whole_number(text: str) -> int:
+    parts = re.fullmatch("([0-9]{1,15})([KMG]?)", text.upper())
+    if parts is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, such as 512 or 64M")
+    return int(parts[1]) << 10 * " KMG".index(parts[2] or " ")
+
+
+def _shown(number: int) -> str:
+    """Writes a number as an operator would."""
+    power = max(power for power in range(4) if number % (1 << 10 * power) == 0)
+    return f"{number >> 10 * power}{' KMG'[power].strip()}"

@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import dataclass, field
 
+from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import PooledSandbox
 from gym_service.tasks.model import FunctionInstance, FunctionTask
 from gym_service.tokens import ChatTokenizer
@@ -42,6 +43,8 @@ class Creation:
     """0 for the toolset's own."""
     max_edits: int
     """0 for the toolset's own, -1 for any number."""
+    limits: tuple[tuple[str, float], ...] = ()
+    """The limits of the sandbox that are asked for, by name; the gym's own for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Episode:
     progress: Progress
     tokenizer: ChatTokenizer | None
     sandbox: PooledSandbox
+    limits: SandboxLimits
+    """What holds for the sandbox as long as it is the episode's."""
     messages: tuple[Message, ...]
     prompt: Delta | None
     max_turns: int

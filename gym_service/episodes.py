@@ -23,6 +23,7 @@ from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, Not
 from gym_service.grading.grader import Grader
 from gym_service.play import act, extend
 from gym_service.sandbox.base import FileRefused, SandboxLost
+from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import Pool, PooledSandbox
 from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
 from gym_service.tasks.suites import find_task
@@ -48,6 +49,8 @@ CLIENT_STOP_REASONS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW, StopR
 
 _CAPACITY_RETRY_SECONDS = 0.25
 _OUTAGE_RETRY_SECONDS = 2.0
+_LONGEST_WAIT_SECONDS = 30.0
+"""How long a creation waits for a sandbox: longer than a cold pool needs, shorter than a client waits."""
 _REAPER_SECONDS = 1.0
 _KEPT_BYTES = 512 << 20
 """What the records of ended episodes may take together, by a generous estimate."""
@@ -208,13 +211,14 @@ class Episodes:
     def _admit(self, creation: Creation) -> asyncio.Task[Episode]:
         task = find_task(creation.task_id)
         toolset, tokenizer = self._check(creation)
+        limits = self._pool.limits.tightened(creation.limits)
         if self.draining:
             raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
         if self._live >= self.capacity:
             message = f"{self.capacity} episodes are live, the most there can be"
             raise AtCapacity(message, "CAPACITY_REACHED", _CAPACITY_RETRY_SECONDS)
         self._count(1)
-        return self._run(self._open(creation, task, toolset, tokenizer))
+        return self._run(self._open(creation, task, toolset, tokenizer, limits))
 
     def _check(self, creation: Creation) -> tuple[Toolset, ChatTokenizer | None]:
         if not creation.request_id or len(creation.request_id) > 128:
@@ -242,13 +246,18 @@ class Episodes:
         return toolset, tokenizer
 
     async def _open(
-        self, creation: Creation, task: FunctionTask, toolset: Toolset, tokenizer: ChatTokenizer | None
+        self,
+        creation: Creation,
+        task: FunctionTask,
+        toolset: Toolset,
+        tokenizer: ChatTokenizer | None,
+        limits: SandboxLimits,
     ) -> Episode:
         try:
             instance = instantiate(task, creation.seed.text(task.task_id))
             messages = toolset.opening(instance)
             prompt = tokenizer.prompt(messages) if tokenizer else None
-            sandbox = await self._prepare_sandbox(instance)
+            sandbox = await self._prepare_sandbox(instance, limits)
         except BaseException:
             # The same request may come again and must then be tried again.
             del self._creations[creation.request_id]
@@ -268,6 +277,7 @@ class Episodes:
             ),
             tokenizer=tokenizer,
             sandbox=sandbox,
+            limits=limits,
             messages=messages,
             prompt=prompt,
             max_turns=creation.max_turns or toolset.max_turns,
@@ -278,14 +288,18 @@ class Episodes:
         self._by_id[episode.episode_id] = episode
         return episode
 
-    async def _prepare_sandbox(self, instance: FunctionInstance) -> PooledSandbox:
+    async def _prepare_sandbox(self, instance: FunctionInstance, limits: SandboxLimits) -> PooledSandbox:
         # What the engine says is for the log alone: it names paths and images.
         failure = Unavailable(
             "the gym has no sandbox now; its log says why", "NO_SANDBOX", _OUTAGE_RETRY_SECONDS
         )
         try:
-            sandbox = await self._pool.acquire()
+            async with asyncio.timeout(_LONGEST_WAIT_SECONDS):
+                sandbox = await self._pool.acquire(limits)
         except SandboxLost:
+            raise failure from None
+        except TimeoutError:
+            logger.warning("no sandbox was ready within %g s", _LONGEST_WAIT_SECONDS)
             raise failure from None
         try:
             writes = (sandbox.write_file(path, text.encode()) for path, text in instance.files.items())

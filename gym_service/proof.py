@@ -60,8 +60,9 @@ async def prove(task: FunctionTask, grader: Grader) -> Proof:
 async def check_suite(suite: Sequence[FunctionTask]) -> int:
     """Proves a suite on the engine and prints a table; returns 0 when every task is proven."""
     owner = f"proof-{os.getpid()}"
-    engine = DockerEngine(image_reference(), ServiceConfig().limits, owner)
-    pool = Pool(engine.start, size=_SANDBOXES, reuse=True)
+    limits = ServiceConfig().limits
+    engine = DockerEngine(image_reference(), limits, owner)
+    pool = Pool(engine.start, limits, size=_SANDBOXES, reuse=True)
     grader = Grader(pool, b"proof", _SANDBOXES)
     pool.open()
     try:

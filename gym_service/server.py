@@ -24,7 +24,7 @@ from gym_service.episodes import Episodes
 from gym_service.errors import InvalidRequest, Unauthenticated
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import DockerEngine, DockerSandbox
-from gym_service.sandbox.pool import Pool, PooledSandbox
+from gym_service.sandbox.pool import Pool, StartSandbox
 from gym_service.servicer import GymServicer, abort
 from gym_service.state import Endpoint, StateFolder
 from sandbox_images.build import image_reference
@@ -62,12 +62,12 @@ class RunningGym:
 @asynccontextmanager
 async def running_gym(
     config: ServiceConfig,
-    start_sandbox: Callable[[], Awaitable[PooledSandbox]],
+    start_sandbox: StartSandbox,
     isolation: Callable[[], pb.Isolation],
     private_seed: bytes,
 ) -> AsyncIterator[RunningGym]:
     """Runs a service on the loopback interface for the length of a block."""
-    pool = Pool(start_sandbox, size=config.capacity + config.graders, reuse=config.reuse)
+    pool = Pool(start_sandbox, config.limits, size=config.capacity + config.graders, reuse=config.reuse)
     episodes = Episodes(
         pool,
         capacity=config.capacity,

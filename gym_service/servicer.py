@@ -171,6 +171,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
             live_episodes=self._episodes.live,
             max_message_bytes=self._max_message_bytes,
             warm_sandboxes=self._pool.warm,
+            pool=wire.pool_to(self._pool.status),
         )
         response.max_lease.FromMilliseconds(round(self._episodes.max_lease_seconds * 1000))
         return response
@@ -201,7 +202,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _create(self, request: pb.CreateEpisodeRequest) -> pb.CreateEpisodeResponse:
         episode = await self._episodes.create(wire.creation_from(request))
-        return wire.created_to(episode, reuse=self._pool.reuse)
+        return wire.created_to(episode, reuse=self._pool.reuses(episode.limits))
 
     async def _step(self, request: pb.StepEpisodeRequest) -> pb.StepEpisodeResponse:
         action = wire.action_from(request.action)

@@ -1,5 +1,6 @@
 """Between the contract's messages and the service's values. Pure: nothing here waits, keeps or decides."""
 
+from dataclasses import asdict
 from datetime import timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -9,7 +10,8 @@ from gym_service.episode import Creation, Episode, EpisodeSeed, StepResult
 from gym_service.episodes import CLIENT_STOP_REASONS
 from gym_service.errors import GymError, InvalidRequest
 from gym_service.grading.oracle import GRADER_VERSION
-from gym_service.sandbox.policy import SandboxLimits
+from gym_service.sandbox.policy import BOUNDS, SandboxLimits
+from gym_service.sandbox.pool import PoolStatus
 from gym_service.tasks.model import FunctionTask, Split
 from gym_service.tokens import TokenizerFacts
 from gym_service.toolsets.base import Misuse, Toolset
@@ -55,7 +57,15 @@ def creation_from(request: pb.CreateEpisodeRequest) -> Creation:
         lease_seconds=request.lease.seconds + request.lease.nanos / 1e9,
         max_turns=request.max_turns,
         max_edits=request.max_edits,
+        limits=_limits_from(request.limits),
     )
+
+
+def _limits_from(message: pb.SandboxLimits) -> tuple[tuple[str, float], ...]:
+    timeout = message.command_timeout
+    asked = {name: getattr(message, name) for name in BOUNDS if name != "command_timeout_seconds"}
+    asked["command_timeout_seconds"] = timeout.seconds + timeout.nanos / 1e9
+    return tuple((name, value) for name, value in asked.items() if value)
 
 
 def action_from(action: pb.Action) -> Action:
@@ -147,15 +157,19 @@ def tokenizer_to(facts: TokenizerFacts) -> pb.Tokenizer:
 
 def limits_to(limits: SandboxLimits) -> pb.SandboxLimits:
     """Writes the limits of a sandbox."""
-    message = pb.SandboxLimits(
-        memory_bytes=limits.memory_bytes,
-        pids=limits.pids,
-        cpus=limits.cpus,
-        workspace_bytes=limits.workspace_bytes,
-        workspace_inodes=limits.workspace_inodes,
-        output_bytes=limits.output_bytes,
-    )
-    message.command_timeout.FromTimedelta(timedelta(seconds=limits.command_timeout_seconds))
+    fields = asdict(limits)
+    timeout = timedelta(seconds=fields.pop("command_timeout_seconds"))
+    message = pb.SandboxLimits(**fields)
+    message.command_timeout.FromTimedelta(timeout)
+    return message
+
+
+def pool_to(status: PoolStatus) -> pb.PoolStatus:
+    """Writes how the sandboxes were used."""
+    fields = asdict(status)
+    waited = timedelta(seconds=fields.pop("waited_seconds"))
+    message = pb.PoolStatus(**fields)
+    message.waited.FromTimedelta(waited)
     return message
 
 
@@ -168,6 +182,7 @@ def created_to(episode: Episode, *, reuse: bool) -> pb.CreateEpisodeResponse:
         max_turns=episode.max_turns,
         expire_time=_timestamp(episode.expire_time),
         sandbox_reuse=pb.SANDBOX_REUSE_REUSE if reuse else pb.SANDBOX_REUSE_SINGLE_USE,
+        limits=limits_to(episode.limits),
     )
 
 

@@ -16,6 +16,8 @@ from gym_service.sandbox.policy import SandboxLimits
 from gym_service.server import RunningGym, running_gym
 from sandbox_images.build import image_reference
 
+DOCKER_LIMITS = SandboxLimits(memory_bytes=256 << 20, pids=64)
+
 
 @dataclass
 class Gym:
@@ -63,7 +65,7 @@ async def gym_over(start_sandbox, tmp_path, **settings):
         yield Gym(running, channel, gym_pb2_grpc.GymServiceStub(channel), metadata)
 
 
-async def fake_sandbox():
+async def fake_sandbox(limits=None):
     """Starts a sandbox that isolates nothing."""
     return FakeSandbox()
 
@@ -77,9 +79,7 @@ async def gym(tmp_path):
 @pytest.fixture(scope="session")
 def engine():
     """The Docker Engine; everything that a test leaves on it goes with the session."""
-    engine = DockerEngine(
-        image_reference(), SandboxLimits(memory_bytes=256 << 20, pids=64), f"tests-{os.getpid()}"
-    )
+    engine = DockerEngine(image_reference(), DOCKER_LIMITS, f"tests-{os.getpid()}")
     yield engine
     engine.remove_leftovers()
 
@@ -95,5 +95,5 @@ async def sandbox(engine):
 
 @pytest.fixture
 async def docker_gym(engine, tmp_path):
-    async with gym_over(engine.start, tmp_path) as gym:
+    async with gym_over(engine.start, tmp_path, limits=DOCKER_LIMITS) as gym:
         yield gym

@@ -82,6 +82,10 @@ class Completed:
 class Sandbox(Protocol):
     """One isolated workspace, used by one episode at a time and by one call at a time."""
 
+    @property
+    def command_timeout_seconds(self) -> float:
+        """The longest that a job may run."""
+
     async def read_file(self, path: str) -> bytes:
         """Reads a whole regular file. Raises FileRefused, SandboxLost."""
 

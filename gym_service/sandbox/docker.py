@@ -97,9 +97,13 @@ class DockerEngine:
             image_digest=digest or "",
         )
 
-    async def start(self) -> "DockerSandbox":
-        """Starts a sandbox and waits until its warden answers. Raises SandboxLost."""
-        starting = asyncio.ensure_future(asyncio.to_thread(self._start_container))
+    async def start(self, limits: SandboxLimits | None = None) -> "DockerSandbox":
+        """Starts a sandbox, by default with the engine's limits, and waits until its warden answers.
+
+        Raises SandboxLost.
+        """
+        limits = limits or self._limits
+        starting = asyncio.ensure_future(asyncio.to_thread(self._start_container, limits))
         try:
             container_id, connection = await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -111,7 +115,7 @@ class DockerEngine:
             raise
         except (DockerException, requests.RequestException, OSError) as error:
             raise SandboxLost(f"the engine could not start a sandbox: {error}") from error
-        sandbox = DockerSandbox(self, container_id, self._limits)
+        sandbox = DockerSandbox(self, container_id, limits)
         try:
             await sandbox.connect(connection)
         except BaseException as error:
@@ -146,7 +150,7 @@ class DockerEngine:
             return False
         return bool(state["OOMKilled"] or (connected and state["Running"]))
 
-    def _start_container(self) -> tuple[str, socket.socket]:
+    def _start_container(self, limits: SandboxLimits) -> tuple[str, socket.socket]:
         for left_over in list(self._left_over):
             if _remove(self._client, left_over):
                 self._left_over.discard(left_over)
@@ -162,7 +166,7 @@ class DockerEngine:
             network_disabled=True,
             labels={OWNER_LABEL: self._owner},
         )
-        config["HostConfig"] = policy.host_config(self._limits)
+        config["HostConfig"] = policy.host_config(limits)
         container_id = api.create_container_from_config(config)["Id"]
         try:
             stream = api.attach_socket(
@@ -209,7 +213,8 @@ class DockerSandbox:
     def __init__(self, engine: DockerEngine, container_id: str, limits: SandboxLimits) -> None:
         self._engine = engine
         self._container_id = container_id
-        self._limits = limits
+        self.limits = limits
+        """Output and time may be set for each use; the rest is the container's."""
         self._stream = _WardenStream()
         self._closed = False
         self.uid = 0
@@ -221,6 +226,10 @@ class DockerSandbox:
     def alive(self) -> bool:
         """Whether the connection to the warden stands."""
         return self._stream.is_open
+
+    @property
+    def command_timeout_seconds(self) -> float:
+        return self.limits.command_timeout_seconds
 
     async def connect(self, connection: socket.socket) -> None:
         """Takes over the attached stream and greets the warden."""
@@ -244,8 +253,8 @@ class DockerSandbox:
         await self._file(Operation.REQUIRE_PATH if folder_allowed else Operation.REQUIRE_FILE, path.encode())
 
     async def run(self, job: Job, timeout_seconds: float) -> Completed:
-        timeout_seconds = min(timeout_seconds, self._limits.command_timeout_seconds)
-        answer = await self._ask(Operation.RUN, _encode(job), self._limits.output_bytes, timeout_seconds)
+        timeout_seconds = min(timeout_seconds, self.limits.command_timeout_seconds)
+        answer = await self._ask(Operation.RUN, _encode(job), self.limits.output_bytes, timeout_seconds)
         if answer.status is not Status.OK:
             raise SandboxLost(f"the warden could not run a job: {answer.body[:200]!r}")
         return Completed(
@@ -258,7 +267,7 @@ class DockerSandbox:
 
     async def probe(self) -> dict[str, str]:
         """Reads what a process of the episode sees about its own rights."""
-        answer = await self._ask(Operation.RUN, b'{"kind": "probe"}', self._limits.output_bytes, 10.0)
+        answer = await self._ask(Operation.RUN, b'{"kind": "probe"}', frames.MAX_BODY_BYTES, 10.0)
         facts: dict[str, str] = json.loads(answer.body)
         return self.observed | facts
 

@@ -22,6 +22,7 @@ from gym_service.sandbox.base import (
     RunPython,
     SandboxLost,
 )
+from gym_service.sandbox.policy import SandboxLimits
 from sandbox_images.warden import jobs
 
 
@@ -30,6 +31,7 @@ class FakeSandbox:
 
     def __init__(self) -> None:
         self.uid = 0
+        self.limits = SandboxLimits()
         self.observed = {"isolation": "none"}
         self.files: dict[str, bytes] = {}
         self._closed = False
@@ -37,6 +39,10 @@ class FakeSandbox:
     @property
     def alive(self) -> bool:
         return not self._closed
+
+    @property
+    def command_timeout_seconds(self) -> float:
+        return self.limits.command_timeout_seconds
 
     async def read_file(self, path: str) -> bytes:
         await self.require_path(path, folder_allowed=False)

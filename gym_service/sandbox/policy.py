@@ -1,36 +1,76 @@
 """The hardening of every sandbox, as data. `docker.py` applies it, in one place, and nothing else does."""
 
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, get_args
 
+from gym_service.errors import InvalidRequest
 from gym_service.sandbox.base import WORKSPACE
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """From where to where a limit can be set, and what it limits."""
+
+    least: float
+    most: float
+    what: str
+
+    def fault(self, value: float) -> str:
+        """Says what is wrong with a value; empty when nothing is."""
+        # Not the other way round: NaN is in no order with anything.
+        return (
+            ""
+            if self.least <= value <= self.most
+            else f"must be from {self.least} to {self.most}, not {value}"
+        )
+
+
+# The least is what the warden and one run of pytest live on, with some room. None is 0, which to the kernel means
+# no limit. The most of the output lets the results of one turn, 16 at most, fit into one message.
+@dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What one sandbox may use at most."""
+    """What one sandbox may use at most. Raises ValueError for what no sandbox can live with."""
 
-    memory_bytes: int = 512 << 20
-    """Memory, swap and tmpfs included."""
-    pids: int = 128
-    """Processes and threads."""
-    cpus: float = 1.0
-    """Processor time per second of wall clock, in cores."""
-    workspace_bytes: int = 64 << 20
-    """The size of /workspace; /tmp has the same."""
-    workspace_inodes: int = 8192
-    """Files and folders in /workspace; /tmp has the same."""
-    shared_memory_bytes: int = 8 << 20
-    """The size of /dev/shm; it takes as many files as /workspace."""
-    file_bytes: int = 64 << 20
-    """The largest file that a process may write."""
-    open_files: int = 256
-    """Open descriptors per process."""
-    output_bytes: int = 64 << 10
-    """The output of one command; the command is killed beyond it."""
-    command_timeout_seconds: float = 30.0
-    """The wall clock of one command."""
+    memory_bytes: Annotated[int, Bounds(64 << 20, 1 << 40, "memory, swap and tmpfs included")] = 512 << 20
+    pids: Annotated[int, Bounds(8, 1 << 22, "processes and threads")] = 128
+    cpus: Annotated[float, Bounds(0.1, os.cpu_count() or 1, "processor time per second, in cores")] = 1.0
+    workspace_bytes: Annotated[int, Bounds(1 << 20, 1 << 40, "size of /workspace, and of /tmp")] = 64 << 20
+    workspace_inodes: Annotated[int, Bounds(64, 1 << 30, "files in /workspace, in /tmp, in /dev/shm")] = 8192
+    shared_memory_bytes: Annotated[int, Bounds(64 << 10, 1 << 40, "size of /dev/shm")] = 8 << 20
+    file_bytes: Annotated[int, Bounds(1 << 20, 1 << 40, "the largest file a process may write")] = 64 << 20
+    open_files: Annotated[int, Bounds(32, 1 << 20, "open descriptors per process")] = 256
+    output_bytes: Annotated[int, Bounds(4 << 10, 512 << 10, "output of a command, killed beyond it")] = (
+        64 << 10
+    )
+    command_timeout_seconds: Annotated[float, Bounds(1.0, 3600.0, "wall clock of a command")] = 30.0
 
+    def __post_init__(self) -> None:
+        for name, bounds in BOUNDS.items():
+            if fault := bounds.fault(getattr(self, name)):
+                raise ValueError(f"--{name.replace('_', '-')} {fault}")
+
+    def share_container(self, other: "SandboxLimits") -> bool:
+        """Says whether one container can hold both: output and time are limited call by call."""
+        per_call = {name: getattr(other, name) for name in ("output_bytes", "command_timeout_seconds")}
+        return replace(self, **per_call) == other
+
+    def tightened(self, asked: Sequence[tuple[str, float]]) -> "SandboxLimits":
+        """Gives these limits with some of them, by name, set to what a client asks for. Raises InvalidRequest."""
+        for name, value in asked:
+            most = getattr(self, name)
+            if value > most:
+                message = f"limits.{name} asks for {value}; the most that this gym gives is {most}"
+                raise InvalidRequest(message, "LIMITS_EXCEEDED")
+            if fault := replace(BOUNDS[name], most=most).fault(value):
+                raise InvalidRequest(f"limits.{name} {fault}", "LIMITS_INVALID")
+        values: dict[str, Any] = dict(asked)
+        return replace(self, **values)
+
+
+BOUNDS: dict[str, Bounds] = {field.name: get_args(field.type)[1] for field in fields(SandboxLimits)}
+"""The bounds of each limit, by name."""
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
 HOSTNAME = "sandbox"

@@ -2,17 +2,25 @@
 
 Capacity. The pool holds one sandbox for each episode that may live at once and a few more for grading, so that a
 verdict never waits for an episode that waits for a verdict.
+
+Starting. Vacant places are filled in the background, one at a time, because a start takes a core from the episodes
+that live; a few at a time while somebody waits. An episode with limits of its own gets a container of its own: it
+takes a sandbox as everybody does, gives that one up and has another started in its place. So there are never more
+containers than places, and nobody waits for more than a place and a start.
 """
 
 import asyncio
 import itertools
 import logging
+import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from gym_service.sandbox.base import Sandbox, SandboxLost
+from gym_service.sandbox.policy import SandboxLimits
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +33,15 @@ _RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
 _USES_AT_MOST = 500
 """Episodes and gradings after which a container is retired in any case."""
 
+Result = TypeVar("Result")
+
 
 class PooledSandbox(Sandbox, Protocol):
     """A sandbox that can be used again under another UID."""
 
     uid: int
+    limits: SandboxLimits
+    """Those that its container was started with; output and time may be set for each use."""
     observed: dict[str, str]
 
     @property
@@ -37,20 +49,53 @@ class PooledSandbox(Sandbox, Protocol):
         """Whether it still answers, as far as is known without asking."""
 
 
+class StartSandbox(Protocol):
+    """Starts a sandbox, with the pool's limits unless others are given. Raises SandboxLost."""
+
+    def __call__(self, limits: SandboxLimits = ..., /) -> Awaitable[PooledSandbox]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """The sandboxes and how they were used; the counts are since the start."""
+
+    size: int
+    warm: int
+    lent: int
+    hits: int
+    """How often a warm sandbox was there at once."""
+    misses: int
+    """How often one had to be waited for, or started with limits of its own."""
+    waited_seconds: float
+    """All waits together."""
+    started: int
+    retired: dict[str, int]
+    """How many were thrown away, by reason: it was to serve once (single_use) or often enough (worn), it was not
+    clean, its user failed in it (broken), it died, it gave its place to one with other limits (own_limits)."""
+
+
 class Pool:
     """Keeps sandboxes warm, lends each to one user at a time, and takes none back that is not as it was."""
 
-    def __init__(self, start: Callable[[], Awaitable[PooledSandbox]], *, size: int, reuse: bool) -> None:
+    def __init__(self, start: StartSandbox, limits: SandboxLimits, *, size: int, reuse: bool) -> None:
         """`size` counts all sandboxes, lent ones included. Without `reuse` each serves once."""
         self._start = start
-        self.reuse = reuse
+        self.limits = limits
+        """What holds for who asks for nothing else."""
+        self._size = size
+        self._reuse = reuse
         self._warm: deque[PooledSandbox] = deque()
         self._uses: dict[PooledSandbox, int] = {}
         self._waiting: deque[asyncio.Future[PooledSandbox]] = deque()
         self._uids = itertools.cycle(range(_FIRST_UID, _FIRST_UID + _UIDS))
-        self._vacant = asyncio.Semaphore(size)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._vacant = size
+        self._fillers = 0
+        self._failures = 0
+        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self._lent = self._hits = self._misses = self._started = 0
+        self._waited_seconds = 0.0
         self.last_failure = ""
         """Why the latest start failed; empty when it did not."""
         self.retired: dict[str, int] = {}
@@ -61,10 +106,27 @@ class Pool:
         """The sandboxes that wait for a user."""
         return len(self._warm)
 
+    @property
+    def status(self) -> PoolStatus:
+        """What there is now, and what has been."""
+        return PoolStatus(
+            size=self._size,
+            warm=self.warm,
+            lent=self._lent,
+            hits=self._hits,
+            misses=self._misses,
+            waited_seconds=self._waited_seconds,
+            started=self._started,
+            retired=dict(self.retired),
+        )
+
+    def reuses(self, limits: SandboxLimits) -> bool:
+        """Says whether a sandbox that was lent with these limits serves again."""
+        return self._reuse and limits.share_container(self.limits)
+
     def open(self) -> None:
         """Starts filling the pool in the background."""
-        for _ in range(_STARTS_AT_ONCE):
-            self._spawn(self._fill())
+        self._fill_vacant()
 
     async def close(self) -> None:
         """Removes every sandbox, lent ones included."""
@@ -77,23 +139,27 @@ class Pool:
             if not future.done():
                 future.set_exception(SandboxLost("the gym stops"))
 
-    async def acquire(self) -> PooledSandbox:
+    async def acquire(self, limits: SandboxLimits | None = None) -> PooledSandbox:
         """Lends a sandbox under a fresh UID; waits while none is ready. Raises SandboxLost."""
-        while not self._closed:
-            sandbox = self._warm.popleft() if self._warm else await self._wait()
-            if sandbox not in self._uses:
-                continue
-            if not sandbox.alive:
-                # It died while nobody used it, so it is nobody's doing.
-                self._spawn(self._retire(sandbox, "died"))
-                continue
-            self._uses[sandbox] += 1
-            sandbox.uid = next(self._uids)
-            return sandbox
-        raise SandboxLost("the gym stops")
+        limits = limits or self.limits
+        began = time.monotonic()
+        hit, sandbox = await self._take()
+        if not limits.share_container(self.limits):
+            hit, sandbox = False, await self._exchange(sandbox, limits)
+        if hit:
+            self._hits += 1
+        else:
+            self._misses += 1
+            self._waited_seconds += time.monotonic() - began
+        self._lent += 1
+        self._uses[sandbox] += 1
+        sandbox.uid = next(self._uids)
+        sandbox.limits = limits
+        return sandbox
 
     async def release(self, sandbox: PooledSandbox, *, broken: bool = False) -> None:
         """Takes a sandbox back. It is scrubbed in the background, or replaced."""
+        self._lent -= 1
         if not self._closed:
             self._spawn(self._recycle(sandbox, broken=broken))
 
@@ -109,44 +175,99 @@ class Pool:
             # A block that was cut short may have left a job running in there.
             await asyncio.shield(self.release(sandbox, broken=broken))
 
+    async def _take(self) -> tuple[bool, PooledSandbox]:
+        """Gives a sandbox that is ready, and says whether it was so at once."""
+        hit = True
+        while not self._closed:
+            if self._warm:
+                sandbox = self._warm.popleft()
+            else:
+                hit, sandbox = False, await self._wait()
+            if sandbox not in self._uses:
+                continue
+            if sandbox.alive:
+                return hit, sandbox
+            # It died while nobody used it, so it is nobody's doing.
+            self._spawn(self._retire(sandbox, "died"))
+        raise SandboxLost("the gym stops")
+
     async def _wait(self) -> PooledSandbox:
         if self.last_failure:
             raise SandboxLost(self.last_failure)
         future: asyncio.Future[PooledSandbox] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
+        self._fill_vacant()
         try:
             return await future
         except asyncio.CancelledError:
+            with suppress(ValueError):
+                self._waiting.remove(future)
             # Handed over at the very moment in which the waiter gave up: it goes to the next one.
             if future.done() and not future.cancelled() and not future.exception():
                 self._offer(future.result())
             raise
 
+    async def _exchange(self, sandbox: PooledSandbox, limits: SandboxLimits) -> PooledSandbox:
+        """Gives a sandbox up for one with other limits."""
+        replacing = self._spawn(self._replace(sandbox, limits))
+        try:
+            return await asyncio.shield(replacing)
+        except asyncio.CancelledError:
+            if replacing.cancelled():
+                raise SandboxLost("the gym stops") from None
+            # Who asked has given up, which does not stop an engine; what it starts is of use to nobody else.
+            self._spawn(self._drop(replacing))
+            raise
+
+    async def _replace(self, sandbox: PooledSandbox, limits: SandboxLimits) -> PooledSandbox:
+        """The place stays taken all the time."""
+        try:
+            await self._discard(sandbox, "own_limits")
+            return await self._start_one(limits)
+        except Exception as error:
+            self._vacate()
+            logger.warning("a sandbox with limits of its own could not be started: %s", error)
+            raise SandboxLost(str(error) or type(error).__name__) from error
+
+    async def _drop(self, replacing: asyncio.Task[PooledSandbox]) -> None:
+        with suppress(SandboxLost):
+            await self._retire(await replacing, "own_limits")
+
     async def _recycle(self, sandbox: PooledSandbox, *, broken: bool) -> None:
-        reason = "broken" if broken else "" if self.reuse else "single_use"
+        reason = "broken" if broken else "" if self.reuses(sandbox.limits) else "single_use"
         if not reason and self._uses[sandbox] >= _USES_AT_MOST:
             reason = "worn"
         if not reason:
             try:
-                difference = await sandbox.scrub()
+                if difference := await sandbox.scrub():
+                    reason = "not_clean"
+            except SandboxLost as error:
+                reason, difference = "died", str(error)
             except Exception as error:
                 # Whatever it was, the place in the pool must not go with the sandbox.
-                difference = str(error) or type(error).__name__
-            if difference:
-                logger.info("a sandbox was not clean after its episode: %s", difference)
-                reason = "not_clean"
+                reason, difference = "broken", str(error) or type(error).__name__
+            if reason:
+                logger.info("a sandbox is not used again after its episode (%s): %s", reason, difference)
         if reason:
             await self._retire(sandbox, reason)
         else:
             self._offer(sandbox)
 
     async def _retire(self, sandbox: PooledSandbox, reason: str) -> None:
+        try:
+            await self._discard(sandbox, reason)
+        finally:
+            self._vacate()
+
+    async def _discard(self, sandbox: PooledSandbox, reason: str) -> None:
+        """Throws a sandbox away; its place stays taken."""
         self.retired[reason] = self.retired.get(reason, 0) + 1
         del self._uses[sandbox]
-        try:
-            await sandbox.close()
-        finally:
-            self._vacant.release()
+        await sandbox.close()
+
+    def _vacate(self) -> None:
+        self._vacant += 1
+        self._fill_vacant()
 
     def _offer(self, sandbox: PooledSandbox) -> None:
         while self._waiting:
@@ -156,23 +277,38 @@ class Pool:
                 return
         self._warm.append(sandbox)
 
-    async def _fill(self) -> None:
-        """Starts a sandbox for every vacant place, for ever; a failing engine is asked less and less often."""
-        failures = 0
-        while True:
-            await self._vacant.acquire()
-            try:
-                sandbox = await self._start()
-            except Exception as error:
-                # A defect must not end the filling for good either.
-                self._vacant.release()
-                self._fail_waiting(str(error) or type(error).__name__)
-                await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
-                failures += 1
-                continue
-            failures, self.last_failure = 0, ""
-            self._uses[sandbox] = 0
+    def _fill_vacant(self) -> None:
+        """Has vacant places filled: one at a time, or as many as wait and may start at once."""
+        at_once = min(_STARTS_AT_ONCE, max(1, len(self._waiting)))
+        while self._vacant and self._fillers < at_once and not self._closed:
+            self._vacant -= 1
+            self._fillers += 1
+            self._spawn(self._fill_one())
+
+    async def _fill_one(self) -> None:
+        """Fills a place; an engine that fails is asked less and less often."""
+        try:
+            sandbox = await self._start_one()
+        except Exception as error:
+            # A defect must not end the filling for good either.
+            self._vacant += 1
+            self._fail_waiting(str(error) or type(error).__name__)
+            failures = self._failures
+            await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
+            self._failures = failures + 1
+        else:
+            self._failures, self.last_failure = 0, ""
             self._offer(sandbox)
+        finally:
+            self._fillers -= 1
+        self._fill_vacant()
+
+    async def _start_one(self, *limits: SandboxLimits) -> PooledSandbox:
+        async with self._starts:
+            sandbox = await self._start(*limits)
+        self._started += 1
+        self._uses[sandbox] = 0
+        return sandbox
 
     def _fail_waiting(self, message: str) -> None:
         if not self._uses:
@@ -183,7 +319,8 @@ class Pool:
             if not future.done():
                 future.set_exception(SandboxLost(message))
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

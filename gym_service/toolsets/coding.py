@@ -13,7 +13,6 @@ from gym_service.values import Message, ToolCall, ToolResult
 _MAX_LINES = 2000
 _MAX_LINE_CHARACTERS = 2000
 _DEFAULT_BASH_SECONDS = 10
-_MAX_BASH_SECONDS = 30
 _ACCIDENTS = re.compile(
     r"(?<=\bat 0x)[0-9a-f]{6,16}\b"
     # pytest shortens long texts in the middle and at the end of a line, so that a part of an address is left.
@@ -166,7 +165,7 @@ class Coding:
             await sandbox.require_path(path, folder_allowed=False)
         for path in command.paths:
             await sandbox.require_path(path, folder_allowed=True)
-        seconds = min(timeout_ms, _MAX_BASH_SECONDS * 1000) / 1000
+        seconds = min(timeout_ms, sandbox.command_timeout_seconds * 1000) / 1000
         return _render(await sandbox.run(command.job, seconds), seconds)
 
 
