@@ -44,7 +44,9 @@ except OSError: pass
     # PID 1 takes no signal from inside its container: the kernel answers without delivering one.
     said = done.output.decode().split("\n")
     assert [line for line in said if "signalled" in line] == []
-    assert {"refused", "PermissionError"} <= set(said) <= {"refused", "PermissionError", "IsADirectoryError", ""}
+    assert (
+        {"refused", "PermissionError"} <= set(said) <= {"refused", "PermissionError", "IsADirectoryError", ""}
+    )
     assert await passes(sandbox)
 
 

@@ -5,6 +5,7 @@ needs no pytest costs the fork of a small process. Like the warden it runs under
 and never reads anything of a repository: it is told a UID, forks, and reports how the child ended.
 """
 
+import fcntl
 import gc
 import os
 import signal
@@ -81,8 +82,8 @@ def _live(*inherited: int) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Above the numbers that they get, so that none is overwritten before it is moved.
-        high = [os.dup2(descriptor, 50 + place) for place, descriptor in enumerate(inherited)]
+        # First above the numbers that they get, so that none is overwritten before it is moved.
+        high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 7) for descriptor in inherited]
         orders, job_pipe, reports, output = (os.dup2(source, 3 + place) for place, source in enumerate(high))
         os.closerange(7, 1024)
         privileges.become_zygote()
