@@ -275,17 +275,25 @@ async def test_modules_planted_by_the_episode_do_not_reach_the_warden(sandbox):
     [
         "import os; os.mkdir('/workspace/d'); open('/workspace/d/f', 'w').close(); os.chmod('/workspace/d', 0)",
         "import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')",
+        "import os\nfor n in range(60):\n    os.mkdir(f'{n}'); os.mkdir(f'{n}/{n}'); os.mkdir(f'{n}/{n}/{n}')",
         "import os; os.setxattr('/workspace', 'user.note', b'hello')",
+        "import os; os.mkdir('d'); os.mkdir('d/e'); open(f'.moved-up-{os.stat(\"d\").st_ino}-0', 'w').close()",
     ],
-    ids=["closed_folder", "deep_folders", "attribute"],
+    ids=["closed_folder", "deep_folders", "many_folders", "attribute", "name_in_the_way"],
 )
-async def test_a_trace_that_scrubbing_cannot_remove_is_reported(sandbox, make):
-    done = await run(sandbox, make)
-    left = await sandbox.scrub()
+async def test_no_trace_is_too_stubborn_for_scrubbing(sandbox, make):
+    await run(sandbox, make)
 
-    # A kernel without such attributes, or a remover that manages, leaves nothing; then nothing may be reported.
-    listed = await sandbox.run(Execute(("/bin/ls", "-A", "--")), 5)
-    assert bool(left) or (listed.output == b"" and (done.exit_status != 0 or "setxattr" not in make))
+    assert await sandbox.scrub() == ""
+
+
+async def test_a_trace_that_scrubbing_cannot_remove_is_reported(sandbox):
+    api = docker.from_env().api
+    command = ["/bin/sh", "-c", "mkdir -m 700 /workspace/d; echo > /workspace/d/f"]
+    foreign = api.exec_create(sandbox._container_id, command, user="0")
+    api.exec_start(foreign)
+
+    assert "/workspace" in await sandbox.scrub()
 
 
 async def test_scrubbing_removes_files_everywhere(sandbox):

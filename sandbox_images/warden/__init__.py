@@ -4,8 +4,9 @@ Theory of operation. The warden is reached over the container's attached standar
 frames of `frames.py`: no port, no exec, no file. It serves one request at a time. Files are read and written by
 the warden itself while its file-system identity is the episode's (`files.py`); everything that runs code is a
 forked child that reads its own job, drops to the episode's UID without any capability and only then imports or
-executes anything of the repository (`children.py`). As Python and pytest are loaded before the first fork, a run
-costs a fork instead of an interpreter's start.
+executes anything of the repository (`child.py`). As Python is loaded before the fork, a run costs a fork instead of
+an interpreter's start; and as the cost of a fork grows with what is loaded, the warden imports as little as it can
+(no dataclasses, no typing) and leaves pytest to a second process, the zygote (`zygote.py`).
 
 After each run everything that is left in the container is killed and reaped; as PID 1 the warden is the parent of
 every orphan, so "no child left" is proof that nothing runs.

@@ -1,11 +1,16 @@
 """The moment in which a forked process of the warden's becomes the episode's."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Callable, Mapping
-from typing import NoReturn
 
 from . import jobs, privileges
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def become_child(

@@ -5,7 +5,6 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from . import frames, jobs, privileges
 from .child import become_child
@@ -15,15 +14,16 @@ _PAUSE_MS = 2
 """How long processes that were killed are given to die before the next look at them."""
 
 
-@dataclass(frozen=True, slots=True)
 class Ended:
     """How a run ended. Its output lies in the buffer that the caller gave."""
 
-    exit_status: int
-    """The exit status, negative for a signal."""
-    flags: int
-    """FLAG_ bits of `frames`."""
-    output_bytes: int
+    __slots__ = ("exit_status", "flags", "output_bytes")
+
+    def __init__(self, exit_status: int, flags: int, output_bytes: int) -> None:
+        """The exit status, negative for a signal; FLAG_ bits of `frames`; the length of the output."""
+        self.exit_status = exit_status
+        self.flags = flags
+        self.output_bytes = output_bytes
 
 
 class Children:
@@ -54,7 +54,7 @@ class Children:
         else:
             ended = self._run_here(job, uid, timeout_seconds, output)
         if self.count_oom_kills() > oom_kills:
-            return Ended(ended.exit_status, ended.flags | frames.FLAG_OUT_OF_MEMORY, ended.output_bytes)
+            ended.flags |= frames.FLAG_OUT_OF_MEMORY
         return ended
 
     def kill_all(self, uid: int) -> None:

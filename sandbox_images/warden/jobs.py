@@ -5,18 +5,22 @@ reports nothing that decides anything: output is text for the policy, and the re
 the service compares with values that never came here.
 """
 
+from __future__ import annotations
+
 import atexit
 import io
 import json
 import os
 import random
 import sys
-import threading
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from . import MODULES_AT_START
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 RESULT_DESCRIPTOR = 3
 """Where the records of `call` go."""
@@ -182,7 +186,8 @@ def run_to_exit(run: Callable[[], None]) -> int:
         shown = error.__traceback__.tb_next if error.__traceback__ else None
         traceback.print_exception(error.with_traceback(shown.tb_next if shown else None))
         exit_status = 1
-    threading._shutdown()  # type: ignore[attr-defined]
+    if threading := sys.modules.get("threading"):
+        threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -4,7 +4,6 @@ import gc
 import json
 import mmap
 import os
-import platform
 import signal
 import sys
 from collections.abc import Callable
@@ -152,7 +151,7 @@ def _take_standard_streams() -> tuple[int, int]:
 
 def _facts() -> dict[str, str]:
     return {
-        "python_version": platform.python_version(),
-        "kernel_version": platform.release(),
+        "python_version": sys.version.split()[0],
+        "kernel_version": os.uname().release,
         "warden_uid": str(os.getuid()),
     }

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import shutil
 
 _WRITABLE = ("/workspace", "/tmp", "/dev/shm", "/dev/mqueue")
 _IPC_TABLES = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm")
@@ -12,15 +11,37 @@ _LIMITS = ("RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
 def empty_folders() -> None:
     """Deletes what the episode wrote; what cannot be deleted shows in the comparison afterwards."""
     for folder in _WRITABLE:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path, ignore_errors=True)
-                    else:
-                        os.unlink(entry.path)
-                except OSError:
-                    pass
+        for name in _attributes(folder):
+            try:
+                os.removexattr(folder, name)
+            except OSError:
+                pass
+        while _empty_one_level(folder):
+            pass
+
+
+def _empty_one_level(folder: str) -> bool:
+    """Deletes entries and moves what lies in sub-folders up, so that no depth is too deep; False if it could not."""
+    progress = False
+    for entry in list(os.scandir(folder)):
+        try:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                progress = True
+                continue
+            # Its owner is who deletes it, so a folder that was closed can be opened.
+            os.chmod(entry.path, 0o700)
+            for number, inner in enumerate(list(os.scandir(entry.path))):
+                if inner.is_dir(follow_symlinks=False):
+                    os.rename(inner.path, f"{folder}/.moved-up-{entry.inode()}-{number}")
+                else:
+                    os.unlink(inner.path)
+                progress = True
+            os.rmdir(entry.path)
+            progress = True
+        except OSError:
+            pass
+    return progress
 
 
 def read_state() -> dict[str, object]:

@@ -5,16 +5,21 @@ needs no pytest costs the fork of a small process. Like the warden it runs under
 and never reads anything of a repository: it is told a UID, forks, and reports how the child ended.
 """
 
+from __future__ import annotations
+
 import fcntl
 import gc
 import os
 import signal
 import struct
 import sys
-from typing import NoReturn
 
 from . import privileges
 from .child import become_child
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _ORDER = struct.Struct("II")
 """UID, length of the job in bytes."""
