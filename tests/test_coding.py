@@ -91,6 +91,15 @@ async def test_an_edit_replaces_one_or_all(tools):
     assert tools.sandbox.files["a.py"] == b"1\n2\n2\n"
 
 
+async def test_an_edit_that_would_blow_a_file_up_is_refused_before_it_does(tools):
+    tools.sandbox.files["a.py"] = b"a" * 1_000_000
+    await tools("Read", file_path="a.py")
+    call = tools("Edit", file_path="a.py", old_string="a", new_string="b" * 1_000_000, replace_all=True)
+
+    assert await refusal(call) == "too_large"
+    assert tools.sandbox.files["a.py"] == b"a" * 1_000_000
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -10,6 +10,8 @@ from typing import Protocol
 
 WORKSPACE = "/workspace"
 """Where the repository lies in every sandbox."""
+MAX_FILE_BYTES = 4_000_000
+"""The largest file that is read or written as a whole."""
 
 
 class FileRefused(Exception):

@@ -3,7 +3,7 @@
 import re
 from typing import ClassVar
 
-from gym_service.sandbox.base import WORKSPACE, Completed, Sandbox
+from gym_service.sandbox.base import MAX_FILE_BYTES, WORKSPACE, Completed, FileRefused, Sandbox
 from gym_service.tasks.model import FunctionInstance
 from gym_service.toolsets.base import Misuse, Progress, Tool
 from gym_service.toolsets.bash import ALLOWED, parse_command
@@ -151,6 +151,9 @@ class Coding:
             raise Misuse("old_string_not_found", f"old_string is not in {shown(path)}")
         if count > 1 and not arguments.get("replace_all"):
             raise Misuse("old_string_not_unique", f"old_string occurs {count} times in {shown(path)}")
+        # Known beforehand: many short texts for long ones could be more than the service has memory for.
+        if len(content) + count * (len(new) - len(old)) > MAX_FILE_BYTES:
+            raise FileRefused("too_large")
         await sandbox.write_file(path, content.replace(old, new))
         if progress.edits_left is not None:
             progress.edits_left -= 1
