@@ -6,7 +6,7 @@ import time
 import docker
 import pytest
 
-from gym_service.sandbox.base import CallFunction, Execute, FileRefused, RunPython, SandboxLost
+from gym_service.sandbox.base import CallFunction, FileRefused, RunPython, SandboxLost
 
 pytestmark = pytest.mark.docker
 
