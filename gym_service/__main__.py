@@ -13,13 +13,22 @@ from gym_service.state import HELD_STATUS, StateFolder
 if TYPE_CHECKING:
     from gym_contract.v1 import gym_pb2 as pb
 
+    from gym_service.sandbox.isolation import RuntimeResult
+
 
 def main() -> int:
     """Runs one command and returns the exit status."""
     arguments, rest = _parser().parse_known_args()
     if rest and arguments.command != "up":
         _parser().error(f"unknown arguments: {' '.join(rest)}")
-    handler = {"serve": _serve, "up": _up, "down": _down, "status": _status, "tasks": _tasks}
+    handler = {
+        "serve": _serve,
+        "up": _up,
+        "down": _down,
+        "status": _status,
+        "tasks": _tasks,
+        "self-test": _self_test,
+    }
     try:
         return handler[arguments.command](arguments, rest)
     except OSError as error:
@@ -56,9 +65,21 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--single-use", action="store_true", help="throw each sandbox away after one use")
     serve.add_argument("--max-lease-seconds", type=float, default=300.0, help="the longest lease")
     add_limit_options(serve)
+    serve.add_argument(
+        "--runtime", default="", help="OCI runtime of the sandboxes; the engine's default if absent"
+    )
+    serve.add_argument(
+        "--profile",
+        default="training",
+        help="training serves on a machine with known gaps and names them; evaluation refuses it, and is --single-use",
+    )
     commands.add_parser("up", help="serve in the background; takes the options of serve")
     commands.add_parser("down", help="stop the background service")
     commands.add_parser("status", help="describe the background service")
+    self_test = commands.add_parser(
+        "self-test", help="try every wall of a sandbox, on each runtime of the engine"
+    )
+    self_test.add_argument("--runtime", default="", help="only this runtime")
     tasks = commands.add_parser("tasks", help="prove or list tasks")
     tasks.add_argument("action", choices=["check", "list"])
     tasks.add_argument("suite", nargs="?", default="bugfix")
@@ -83,9 +104,11 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             port=arguments.port,
             capacity=arguments.capacity,
             graders=arguments.graders,
-            reuse=not arguments.single_use,
+            reuse=not arguments.single_use and arguments.profile != "evaluation",
             max_lease_seconds=arguments.max_lease_seconds,
             limits=limits_from(arguments),
+            runtime=arguments.runtime,
+            profile=arguments.profile,
         )
         asyncio.run(serve(config, state))
     except (SandboxLost, ValueError, RuntimeError) as error:
@@ -140,6 +163,44 @@ def _tasks(arguments: argparse.Namespace, rest: list[str]) -> int:
             print(f"{task.task_id:30} {task.split}")
         return 0
     return asyncio.run(proof.check_suite(suite))
+
+
+def _self_test(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service.sandbox import selftest
+    from gym_service.sandbox.base import SandboxLost
+    from gym_service.sandbox.docker import DockerEngine
+    from gym_service.sandbox.selftest_checks import LIMITS
+    from gym_service.server import find_gaps
+    from sandbox_images.build import image_reference
+
+    owner = StateFolder(arguments.state_folder).owner
+    try:
+        first = DockerEngine(image_reference(), LIMITS, owner, arguments.runtime)
+        results = []
+        for runtime in (first.facts.runtime,) if arguments.runtime else first.runtimes:
+            engine = DockerEngine(image_reference(), LIMITS, owner, runtime)
+            results.append(asyncio.run(selftest.try_runtime(engine)))
+            _print_result(engine.facts.runtime_version, results[-1])
+        gaps = find_gaps(first)
+    except SandboxLost as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"for --profile evaluation this machine lacks {len(gaps)} things" + (":" if gaps else ""))
+    for gap in gaps:
+        print(f"  {gap}")
+    # The first is the one that would serve.
+    return 0 if results[0].offered else 1
+
+
+def _print_result(version: str, result: "RuntimeResult") -> None:
+    print(f"runtime {result.runtime} {version}: {'offered' if result.offered else 'refused'}")
+    name_width = max(len(check.name) for check in result.checks)
+    for check in result.checks:
+        held = "held" if check.holds else "NOT HELD"
+        print(f"  {check.name:{name_width}}  {held:8}  {_printable(check.observed)}")
+        if check.remedy:
+            print(f"  {'':{name_width}}  {'':8}  -> {check.remedy}")
+    print()
 
 
 def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:

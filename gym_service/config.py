@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from gym_service.sandbox.machine import PROFILES
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 
 
@@ -38,6 +39,10 @@ class ServiceConfig:
     """The ended episodes whose records are kept, graded or not."""
     limits: SandboxLimits = field(default_factory=SandboxLimits)
     """The limits of each sandbox."""
+    runtime: str = ""
+    """The OCI runtime of the sandboxes; empty for the engine's default."""
+    profile: str = "training"
+    """One of `machine.PROFILES`: whether a machine with known gaps is refused."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -45,6 +50,10 @@ class ServiceConfig:
         for name in ("capacity", "graders", "kept_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if self.profile not in PROFILES:
+            raise ValueError(f"--profile must be one of {', '.join(PROFILES)}, not {self.profile}")
+        if self.profile == "evaluation" and self.reuse:
+            raise ValueError("--profile evaluation uses each sandbox once; add --single-use")
         if not 1 <= self.max_lease_seconds <= _LONGEST_LEASE_SECONDS:
             raise ValueError(
                 f"--max-lease-seconds must be from 1 to {_LONGEST_LEASE_SECONDS:g}, "

@@ -18,13 +18,16 @@ from grpc_reflection.v1alpha import reflection
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
-from gym_service import wire
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import InvalidRequest, Unauthenticated
+from gym_service.sandbox import selftest
 from gym_service.sandbox.base import SandboxLost
-from gym_service.sandbox.docker import DockerEngine, DockerSandbox
+from gym_service.sandbox.docker import DockerEngine
+from gym_service.sandbox.isolation import Assurance, RuntimeResult
+from gym_service.sandbox.machine import gaps, read_machine
 from gym_service.sandbox.pool import Pool, StartSandbox
+from gym_service.sandbox.selftest_checks import LIMITS
 from gym_service.servicer import GymServicer, abort
 from gym_service.state import Endpoint, StateFolder
 from sandbox_images.build import image_reference
@@ -41,7 +44,7 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # A policy may think for minutes: pings of the client on a quiet stream are welcome.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 20_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.so_reuseport", 0),
 )
@@ -63,7 +66,7 @@ class RunningGym:
 async def running_gym(
     config: ServiceConfig,
     start_sandbox: StartSandbox,
-    isolation: Callable[[], pb.Isolation],
+    assurance: Assurance,
     private_seed: bytes,
 ) -> AsyncIterator[RunningGym]:
     """Runs a service on the loopback interface for the length of a block."""
@@ -78,7 +81,7 @@ async def running_gym(
     )
     token = secrets.token_urlsafe(32)
     server = grpc.aio.server(interceptors=[_Gate(token)], options=_OPTIONS)
-    servicer = GymServicer(episodes, pool, isolation, MAX_MESSAGE_BYTES)
+    servicer = GymServicer(episodes, pool, assurance, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(healthcheck, server)
@@ -106,7 +109,7 @@ async def running_gym(
 async def serve(config: ServiceConfig, state: StateFolder) -> None:
     """Serves episodes in containers until SIGTERM or SIGINT; the caller holds the lock of the state folder.
 
-    Raises SandboxLost when there is no engine, no image, or no sandbox can be started; OSError when the state
+    Raises SandboxLost when there is no engine, no image, or no sandbox that holds; OSError when the state
     folder cannot be written; RuntimeError when the port is taken.
     """
     # Before the first container is started: from here on every end is an orderly one.
@@ -115,15 +118,15 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     image = image_reference()
-    engine = await asyncio.to_thread(DockerEngine, image, config.limits, state.owner)
+    engine = await asyncio.to_thread(DockerEngine, image, config.limits, state.owner, config.runtime)
     try:
         leftovers = await asyncio.to_thread(engine.remove_leftovers)
         if leftovers:
             logger.info("removed %d containers of an earlier service", leftovers)
-        isolation = await _observe(engine, config)
-        async with running_gym(config, engine.start, lambda: isolation, state.grading_seed()) as gym:
+        assurance = await _assure(engine, config, image, state.owner)
+        async with running_gym(config, engine.start, assurance, state.grading_seed()) as gym:
             state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
-            logger.info("serving at %s, image %s", gym.address, isolation.image_digest)
+            logger.info("serving at %s, image %s", gym.address, engine.facts.image_digest)
             try:
                 await stopped.wait()
             finally:
@@ -140,26 +143,40 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
             logger.warning("what is left on the engine could not be removed: %s", error)
 
 
-async def _observe(engine: DockerEngine, config: ServiceConfig) -> pb.Isolation:
-    """Starts one throwaway sandbox and reads from inside what really holds."""
-    sandbox: DockerSandbox = await engine.start()
+async def _assure(engine: DockerEngine, config: ServiceConfig, image: str, owner: str) -> Assurance:
+    """Tries every wall before anything is served. Raises SandboxLost, naming what does not hold and what to do."""
+    found = find_gaps(engine)
+    if found and config.profile == "evaluation":
+        raise SandboxLost("this machine does not do for evaluation:\n  " + "\n  ".join(found))
+    for gap in found:
+        logger.warning("gap of this machine: %s", gap)
+    runtime, *others = engine.runtimes
+    tried = await asyncio.to_thread(DockerEngine, image, LIMITS, owner, runtime)
+    result = await selftest.try_runtime(tried)
+    if not result.offered:
+        failures = [f"{check.name}: {check.observed}; {check.remedy}" for check in result.failures]
+        raise SandboxLost(f"the runtime {runtime} does not hold:\n  " + "\n  ".join(failures))
+    sandbox = await engine.start()
     try:
-        sandbox.uid = 2_100_000_000
-        observed = await sandbox.probe()
+        sandbox.uid, _ = selftest.draw_uids()
+        isolation = await sandbox.measure()
     finally:
         await sandbox.close()
+    # Others are not tried at each start: they serve nothing here. `self-test` tries them all.
+    return Assurance(isolation, (result, *map(RuntimeResult, others)), config.profile, tuple(found))
+
+
+def find_gaps(engine: DockerEngine) -> list[str]:
+    """Says what the engine and its machine lack of what evaluation asks for."""
     facts = engine.facts
-    expected = {"effective_capabilities": "0" * 16, "no_new_privileges": "1", "network_interfaces": "lo"}
-    for name, value in expected.items():
-        if observed[name] != value:
-            raise SandboxLost(f"a sandbox does not hold: {name} is {observed[name]}, not {value}")
-    return pb.Isolation(
-        runtime=facts.runtime,
-        engine_version=facts.engine_version,
-        kernel_version=facts.kernel_version,
-        image_digest=facts.image_digest,
-        limits=wire.limits_to(config.limits),
-        observed=observed,
+    return gaps(
+        read_machine(
+            engine_version=facts.engine_version,
+            runtime=facts.runtime,
+            runtime_version=facts.runtime_version,
+            kernel_version=facts.kernel_version,
+            socket_path=facts.socket_path,
+        )
     )
 
 

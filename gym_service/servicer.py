@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
@@ -15,6 +15,7 @@ from gym_contract.v1 import gym_pb2_grpc
 from gym_service import __version__, wire
 from gym_service.episodes import TOOLSETS, Episodes
 from gym_service.errors import GymError, InvalidRequest
+from gym_service.sandbox.isolation import Assurance
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.suites import SUITES, load_suite
 from gym_service.tokens import ChatTokenizer
@@ -35,12 +36,11 @@ _MAX_UNANSWERED_COMMANDS = 1024
 class GymServicer(gym_pb2_grpc.GymServiceServicer):
     """The gym's side of the contract."""
 
-    def __init__(
-        self, episodes: Episodes, pool: Pool, isolation: Callable[[], pb.Isolation], max_message_bytes: int
-    ) -> None:
+    def __init__(self, episodes: Episodes, pool: Pool, assurance: Assurance, max_message_bytes: int) -> None:
         self._episodes = episodes
         self._pool = pool
-        self._isolation = isolation
+        self._assurance = assurance
+        self._isolation = wire.isolation_to(assurance.isolation)
         self._max_message_bytes = max_message_bytes
 
     # --- unary ---
@@ -166,12 +166,15 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
             tokenizers=[
                 wire.tokenizer_to(tokenizer.facts) for tokenizer in self._episodes.tokenizers.values()
             ],
-            isolation=self._isolation(),
+            isolation=self._isolation,
             capacity=self._episodes.capacity,
             live_episodes=self._episodes.live,
             max_message_bytes=self._max_message_bytes,
             warm_sandboxes=self._pool.warm,
             pool=wire.pool_to(self._pool.status),
+            self_tests=map(wire.self_test_to, self._assurance.self_tests),
+            profile=self._assurance.profile,
+            gaps=self._assurance.gaps,
         )
         response.max_lease.FromMilliseconds(round(self._episodes.max_lease_seconds * 1000))
         return response
@@ -215,13 +218,12 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _grade(self, request: pb.GradeEpisodeRequest) -> pb.GradeEpisodeResponse:
         verdict, reason = await self._episodes.grade(request.episode_id)
-        digest = self._isolation().image_digest
         return pb.GradeEpisodeResponse(
-            verdict=wire.verdict_to(verdict, digest), outcome=wire.outcome_to(reason)
+            verdict=wire.verdict_to(verdict, self._isolation), outcome=wire.outcome_to(reason)
         )
 
     async def _get(self, request: pb.GetEpisodeRequest) -> pb.GetEpisodeResponse:
-        return wire.record_to(self._episodes.get(request.episode_id), self._isolation().image_digest)
+        return wire.record_to(self._episodes.get(request.episode_id), self._isolation)
 
     async def _renew(self, request: pb.RenewLeasesRequest) -> pb.RenewLeasesResponse:
         return pb.RenewLeasesResponse(episode_ids=self._episodes.renew(request.episode_ids))

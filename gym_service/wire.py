@@ -10,6 +10,7 @@ from gym_service.episode import Creation, Episode, EpisodeSeed, StepResult
 from gym_service.episodes import CLIENT_STOP_REASONS
 from gym_service.errors import GymError, InvalidRequest
 from gym_service.grading.oracle import GRADER_VERSION
+from gym_service.sandbox.isolation import Isolation, RuntimeResult
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 from gym_service.sandbox.pool import PoolStatus
 from gym_service.tasks.model import FunctionTask, Split
@@ -26,6 +27,7 @@ from gym_service.values import (
     ToolCall,
     ToolResult,
     Verdict,
+    VerdictStatus,
 )
 
 MAX_TEXT_CHARACTERS = 1_000_000
@@ -173,6 +175,29 @@ def pool_to(status: PoolStatus) -> pb.PoolStatus:
     return message
 
 
+def isolation_to(isolation: Isolation) -> pb.Isolation:
+    """Writes what was measured of a sandbox."""
+    return pb.Isolation(
+        runtime=isolation.runtime,
+        runtime_version=isolation.runtime_version,
+        engine_version=isolation.engine_version,
+        kernel_version=isolation.kernel_version,
+        image_digest=isolation.image_digest,
+        seccomp_sha256=isolation.seccomp_sha256,
+        limits=limits_to(isolation.limits) if isolation.limits else None,
+        observed=isolation.observed,
+    )
+
+
+def self_test_to(result: RuntimeResult) -> pb.RuntimeSelfTest:
+    """Writes the self-test of a runtime."""
+    checks = [
+        pb.SelfTestCheck(name=check.name, holds=check.holds, observed=check.observed, remedy=check.remedy)
+        for check in result.checks
+    ]
+    return pb.RuntimeSelfTest(runtime=result.runtime, offered=result.offered, checks=checks)
+
+
 def created_to(episode: Episode, *, reuse: bool) -> pb.CreateEpisodeResponse:
     """Writes an episode that is open."""
     return pb.CreateEpisodeResponse(
@@ -206,8 +231,9 @@ def outcome_to(reason: StopReason) -> pb.Outcome:
     )
 
 
-def verdict_to(verdict: Verdict, image_digest: str) -> pb.Verdict:
-    """Writes a verdict."""
+def verdict_to(verdict: Verdict, isolation: pb.Isolation) -> pb.Verdict:
+    """Writes a verdict that was reached under `isolation`."""
+    failed = verdict.status is VerdictStatus.INFRASTRUCTURE_ERROR
     return pb.Verdict(
         status=f"VERDICT_STATUS_{verdict.status.name}",
         hidden=_count_to(verdict.hidden),
@@ -215,11 +241,12 @@ def verdict_to(verdict: Verdict, image_digest: str) -> pb.Verdict:
         reason=verdict.reason,
         grader_version=GRADER_VERSION,
         submission_sha256=verdict.submission_sha256,
-        image_digest=image_digest,
+        image_digest=isolation.image_digest,
+        isolation=None if failed else isolation,
     )
 
 
-def record_to(episode: Episode, image_digest: str) -> pb.GetEpisodeResponse:
+def record_to(episode: Episode, isolation: pb.Isolation) -> pb.GetEpisodeResponse:
     """Writes the record of an episode as far as it has come."""
     seed = episode.creation.seed
     record = pb.GetEpisodeResponse(
@@ -235,7 +262,7 @@ def record_to(episode: Episode, image_digest: str) -> pb.GetEpisodeResponse:
     if episode.stop_reason:
         record.outcome.CopyFrom(outcome_to(episode.stop_reason))
     if episode.grading and episode.grading.done():
-        record.verdict.CopyFrom(verdict_to(episode.grading.result(), image_digest))
+        record.verdict.CopyFrom(verdict_to(episode.grading.result(), isolation))
     return record
 
 

@@ -8,7 +8,8 @@ it as a process of its own, and only while no container runs on it.
 
 An engine that we start gets no bridge and touches no firewall rule: sandboxes have no network, and the image
 build uses the host's. It logs to engine.log and keeps its pid in engine.pid, in the state directory.
-GYM_DOCKERD_OPTIONS adds options to it, such as another --data-root.
+GYM_DOCKERD_OPTIONS adds options to it, such as another --data-root. It knows the OCI runtimes crun and runsc where
+they are installed; whether they hold is for the gym's self-test to say.
 
 Not covered: installing on other systems, or without root. There we say what to run, and stop.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -39,6 +41,13 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 EXEC_ROOT = "/var/run/docker"  # dockerd's default
 # Nothing here needs a bridge or a firewall rule, and where make runs in a container neither can be set up.
 NO_NETWORK_SETUP = ("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false")
+OTHER_RUNTIMES = {
+    "crun": "",
+    # Without a network even inside its own kernel, and with the container's seccomp profile.
+    "runsc": "--network=none --ignore-cgroups --oci-seccomp",
+}
+"""OCI runtimes beside the engine's own, and the options that each needs."""
+OPERATORS_CONFIGURATION = Path("/etc/docker/daemon.json")
 ADVICE = """no Docker Engine answers at {host}, and this user or system cannot have one set up for it.
       Debian, Ubuntu:  sudo apt-get update && sudo apt-get install docker.io
       then:            sudo usermod -aG docker "$USER"   (root on this machine, in effect), and log in again
@@ -168,7 +177,14 @@ def _spawn(host: str) -> None:
     if _our_pid() is None:
         options = os.environ.get("GYM_DOCKERD_OPTIONS", "").split()
         _remove_stale_pid_files(options)
-        command = ["dockerd", f"--host={host}", f"--pidfile={_pid_path()}", *NO_NETWORK_SETUP, *options]
+        command = [
+            "dockerd",
+            f"--host={host}",
+            f"--pidfile={_pid_path()}",
+            *NO_NETWORK_SETUP,
+            *_runtimes(),
+            *options,
+        ]
         with _log_path().open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
@@ -176,6 +192,21 @@ def _spawn(host: str) -> None:
     _wait_until(lambda: bool(connect() or (process and process.poll() is not None)), START_TIMEOUT_SECONDS)
     if connect() is None:
         raise SetupError(f"dockerd does not answer; see {_log_path()}")
+
+
+def _runtimes() -> list[str]:
+    """Options that make the engine know the other runtimes. An operator who configures it registers his own."""
+    if OPERATORS_CONFIGURATION.exists():
+        return []
+    options = []
+    for name, arguments in OTHER_RUNTIMES.items():
+        if program := shutil.which(name):
+            # The option takes a program and no arguments.
+            wrapper = state_directory() / f"{name}.sh"
+            wrapper.write_text(f'#!/bin/sh\nexec {shlex.quote(program)} {arguments} "$@"\n')
+            wrapper.chmod(0o700)
+            options.append(f"--add-runtime={name}={wrapper}")
+    return options
 
 
 def _remove_stale_pid_files(options: list[str]) -> None:

@@ -12,6 +12,7 @@ from gym_contract.v1 import gym_pb2_grpc
 from gym_service.config import ServiceConfig
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.fake import FakeSandbox
+from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.server import RunningGym, running_gym
 from sandbox_images.build import image_reference
@@ -58,7 +59,7 @@ async def gym_over(start_sandbox, tmp_path, **settings):
     """Runs a gym over sandboxes that `start_sandbox` makes."""
     config = ServiceConfig(state_folder=tmp_path, **{"capacity": 4, "graders": 2} | settings)
     async with (
-        running_gym(config, start_sandbox, pb.Isolation, b"private seed") as running,
+        running_gym(config, start_sandbox, Assurance(NO_ISOLATION), b"private seed") as running,
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         metadata = (("authorization", f"Bearer {running.token}"),)

@@ -13,6 +13,8 @@ import docker
 import pytest
 
 from gym_service import control
+from gym_service.sandbox import policy
+from gym_service.sandbox.policy import SandboxLimits
 from gym_service.state import HELD_STATUS, StateFolder
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
@@ -50,6 +52,13 @@ def test_up_serves_up_again_changes_nothing_and_down_leaves_nothing(folder):
     assert StateFolder(folder).endpoint() == first
     assert info.capacity == 2
     assert info.isolation.observed["effective_capabilities"] == "0" * 16
+    assert info.isolation.seccomp_sha256 == policy.SECCOMP_SHA256
+    assert info.isolation.limits.open_files == SandboxLimits().open_files
+    assert info.profile == "training"
+    (own, *others) = info.self_tests
+    assert (own.runtime, own.offered) == (info.isolation.runtime, True)
+    assert {"process_limit", "memory_limit", "socket_families"} < {check.name for check in own.checks}
+    assert not any(other.offered for other in others)
     wait_until(lambda: len(containers(folder)) == 3)
 
     assert control.down(folder)

@@ -42,6 +42,8 @@ async def test_an_episode_is_played_from_prompt_to_verdict(gym):
     assert answers[-1].outcome.terminated
     assert graded.verdict.status == pb.VERDICT_STATUS_RESOLVED
     assert graded.verdict.hidden.passed == graded.verdict.hidden.total > 0
+    assert graded.verdict.isolation == (await gym.info()).isolation
+    assert graded.verdict.isolation.runtime == "none"
 
 
 async def test_the_hack_passes_the_public_tests_and_fails_the_hidden_ones(gym):
@@ -665,6 +667,7 @@ async def test_a_defect_in_a_turn_ends_the_episode_as_ours_and_is_logged(tmp_pat
     assert answer.outcome.errored
     assert record.outcome == answer.outcome
     assert verdict.status == pb.VERDICT_STATUS_INFRASTRUCTURE_ERROR
+    assert not verdict.HasField("isolation")
     assert "a defect" in caplog.text
 
 

@@ -56,6 +56,23 @@ def test_a_set_up_command_that_fails_names_its_log(state):
     assert (state / "set-up.log").read_text() == "why\n"
 
 
+def test_an_engine_of_ours_knows_the_runtimes_that_are_installed(state, tmp_path, monkeypatch):
+    (tmp_path / "runsc").write_text("#!/bin/sh\necho runsc $*\n")
+    (tmp_path / "runsc").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(engine, "OPERATORS_CONFIGURATION", tmp_path / "daemon.json")
+    monkeypatch.setattr(engine, "OTHER_RUNTIMES", {"absent": "", "runsc": engine.OTHER_RUNTIMES["runsc"]})
+
+    (option,) = engine._runtimes()
+    name, wrapper = option.removeprefix("--add-runtime=").split("=")
+    shown = subprocess.run([wrapper, "--version"], capture_output=True, text=True, check=True).stdout
+    assert name == "runsc"
+    assert shown == "runsc --network=none --ignore-cgroups --oci-seccomp --version\n"
+
+    (tmp_path / "daemon.json").write_text("{}")
+    assert engine._runtimes() == []
+
+
 def test_the_image_has_a_new_name_when_the_warden_changes(image_folder):
     before = build.image_reference()
     (image_folder / "warden" / "added.py").write_text("")

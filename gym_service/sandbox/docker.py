@@ -2,16 +2,23 @@
 
 The engine is asked through docker-py in worker threads, only to start and to remove. Everything in between goes
 over the container's attached standard streams, on the event loop, in the frames of the warden.
+
+What the engine was told is one thing, what it did another: each start is read back and compared, key by key.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
+import os
+import shutil
 import socket
 import struct
+import subprocess
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import docker
 import requests
@@ -28,6 +35,7 @@ from gym_service.sandbox.base import (
     RunPython,
     SandboxLost,
 )
+from gym_service.sandbox.isolation import Isolation, check_facts, measured_limits
 from gym_service.sandbox.policy import SandboxLimits
 from sandbox_images.warden import frames
 from sandbox_images.warden.frames import Operation, Status
@@ -42,6 +50,7 @@ _STANDARD_ERROR = 2
 _ANSWER_MARGIN_SECONDS = 20.0
 """How long beyond its time a request may take before the sandbox counts as lost."""
 _START_TIMEOUT_SECONDS = 60.0
+_DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
 _UNKNOWN = Status.FAILED, Status.NOT_CLEAN
@@ -62,27 +71,29 @@ class EngineFacts:
     """What the engine says about itself and the image."""
 
     runtime: str
+    runtime_version: str
     engine_version: str
     kernel_version: str
     image_digest: str
+    socket_path: str
 
 
 class DockerEngine:
     """Starts and removes the sandboxes of one service."""
 
-    def __init__(self, image: str, limits: SandboxLimits, owner: str) -> None:
+    def __init__(self, image: str, limits: SandboxLimits, owner: str, runtime: str = "") -> None:
         """`owner` names this service on the engine, so that it removes only containers of its own.
 
-        Raises SandboxLost when no engine answers or the image is missing.
+        `runtime` is the OCI runtime; empty for the engine's default. Raises SandboxLost when no engine answers, the
+        image is missing or the engine does not know the runtime.
         """
-        self._image = image
         self._limits = limits
         self._owner = owner
         self._left_over: set[str] = set()
         try:
             self._client = docker.from_env(timeout=60)
             version = self._client.version()
-            runtime = self._client.info()["DefaultRuntime"]
+            info = self._client.info()
             digest = self._client.images.get(image).id
         except NotFound:
             raise SandboxLost(f"the sandbox image {image} is missing; run `make gym-up`") from None
@@ -90,11 +101,19 @@ class DockerEngine:
             raise SandboxLost(f"no Docker Engine answers ({error}); run `make gym-up`") from None
         if not self._client.api.base_url.startswith("http+docker://"):
             raise SandboxLost("DOCKER_HOST names a remote engine; a gym needs one on a local unix socket")
+        runtime = runtime or info["DefaultRuntime"]
+        if runtime not in info["Runtimes"]:
+            known = ", ".join(sorted(info["Runtimes"]))
+            raise SandboxLost(f"the engine does not know the runtime {runtime!r}; it knows {known}")
+        self.runtimes = _distinct_runtimes(info, runtime)
+        """The runtimes of the engine, the own one first, each under one name."""
         self.facts = EngineFacts(
             runtime=runtime,
+            runtime_version=_runtime_version(runtime, info, version),
             engine_version=version["Version"],
             kernel_version=version["KernelVersion"],
             image_digest=digest or "",
+            socket_path=(os.environ.get("DOCKER_HOST") or _DEFAULT_HOST).removeprefix("unix://"),
         )
 
     async def start(self, limits: SandboxLimits | None = None) -> "DockerSandbox":
@@ -150,13 +169,23 @@ class DockerEngine:
             return False
         return bool(state["OOMKilled"] or (connected and state["Running"]))
 
+    def seccomp_sha256(self, container_id: str) -> str:
+        """Gives the hash of the profile that the engine says it applied; empty when it is the engine's own."""
+        try:
+            options = self._client.api.inspect_container(container_id)["HostConfig"]["SecurityOpt"] or []
+        except (DockerException, requests.RequestException) as error:
+            raise SandboxLost(f"the engine does not describe a sandbox: {error}") from error
+        profiles = [option.removeprefix("seccomp=") for option in options if option.startswith("seccomp=")]
+        return hashlib.sha256("".join(profiles).encode()).hexdigest() if profiles else ""
+
     def _start_container(self, limits: SandboxLimits) -> tuple[str, socket.socket]:
         for left_over in list(self._left_over):
             if _remove(self._client, left_over):
                 self._left_over.discard(left_over)
         api = self._client.api
         config = api.create_container_config(
-            image=self._image,
+            # By digest: what a name means can change while the service runs.
+            image=self.facts.image_digest,
             command=[],
             hostname=policy.HOSTNAME,
             user="0:0",
@@ -165,14 +194,20 @@ class DockerEngine:
             environment=policy.ENVIRONMENT,
             network_disabled=True,
             labels={OWNER_LABEL: self._owner},
+            stop_timeout=0,
         )
-        config["HostConfig"] = policy.host_config(limits)
+        config["Healthcheck"] = policy.HEALTHCHECK
+        config["HostConfig"] = policy.host_config(limits) | {"Runtime": self.facts.runtime}
         container_id = api.create_container_from_config(config)["Id"]
         try:
             stream = api.attach_socket(
                 container_id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             )
             api.start(container_id)
+            if wrong := _differences(config, api.inspect_container(container_id)):
+                raise SandboxLost(
+                    f"the engine did not apply {', '.join(wrong)}; see SECURITY.md for what it needs"
+                )
         except BaseException:
             self.remove(container_id)
             raise
@@ -190,6 +225,55 @@ def remove_containers(client: docker.DockerClient, owner: str) -> int:
     for container in leftovers:
         _remove(client, container["Id"])
     return len(leftovers)
+
+
+_CONFIG_KEYS = "Image", "User", "Hostname", "Env", "Tty", "NetworkDisabled", "Healthcheck", "StopTimeout"
+
+
+def _differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Compares what the engine was told with what it says it did; returns the keys that differ."""
+    wrong = [
+        key
+        for key, value in wanted["HostConfig"].items()
+        if _plain(found["HostConfig"].get(key)) != _plain(value)
+    ]
+    wrong += [key for key in _CONFIG_KEYS if _plain(found["Config"].get(key)) != _plain(wanted.get(key))]
+    if found["Mounts"] or found["Config"].get("Volumes"):
+        wrong.append("Volumes")
+    return wrong
+
+
+def _plain(value: Any) -> Any:
+    """Capabilities have two spellings, no list has an order that matters, and what is nothing can be absent."""
+    if isinstance(value, list):
+        value = sorted(json.dumps(item, sort_keys=True).replace('"CAP_', '"') for item in value)
+    return value or None
+
+
+def _distinct_runtimes(info: dict[str, Any], first: str) -> tuple[str, ...]:
+    """Gives each runtime once: an engine lists a program under several names."""
+    named: dict[str, str] = {}
+    for name in (
+        first,
+        info["DefaultRuntime"],
+        *sorted(info["Runtimes"], key=lambda name: ("." in name, name)),
+    ):
+        runtime = info["Runtimes"][name]
+        program = json.dumps([runtime.get("path", name), runtime.get("runtimeArgs") or []])
+        named.setdefault(program, name)
+    return tuple(named.values())
+
+
+def _runtime_version(runtime: str, info: dict[str, Any], version: dict[str, Any]) -> str:
+    for component in version.get("Components") or []:
+        if component["Name"] == runtime:
+            return str(component["Version"])
+    # The engine is on this machine, and so are its runtimes.
+    program = shutil.which(info["Runtimes"][runtime].get("path") or runtime)
+    if program is None:
+        return "unknown"
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    return (shown.splitlines() or ["unknown"])[0].split()[-1]
 
 
 def _remove(client: docker.DockerClient, container_id: str) -> bool:
@@ -266,10 +350,32 @@ class DockerSandbox:
         )
 
     async def probe(self) -> dict[str, str]:
-        """Reads what a process of the episode sees about its own rights."""
+        """Reads what a process of the episode sees of its own rights and limits. Raises SandboxLost."""
         answer = await self._ask(Operation.RUN, b'{"kind": "probe"}', frames.MAX_BODY_BYTES, 10.0)
-        facts: dict[str, str] = json.loads(answer.body)
+        try:
+            facts: dict[str, str] = json.loads(answer.body)
+        except ValueError:
+            raise SandboxLost(f"a sandbox does not describe itself: {answer.body[:200]!r}") from None
         return self.observed | facts
+
+    async def measure(self) -> Isolation:
+        """Reads the isolation back, from the engine and from inside. Raises SandboxLost, naming what does not hold."""
+        observed = await self.probe()
+        wrong = [result for result in check_facts(observed, self.limits) if not result.holds]
+        if wrong:
+            listed = "; ".join(f"{result.name} is {result.observed}" for result in wrong)
+            raise SandboxLost(f"a sandbox does not hold: {listed}")
+        facts = self._engine.facts
+        return Isolation(
+            runtime=facts.runtime,
+            runtime_version=facts.runtime_version,
+            engine_version=facts.engine_version,
+            kernel_version=facts.kernel_version,
+            image_digest=facts.image_digest,
+            seccomp_sha256=await asyncio.to_thread(self._engine.seccomp_sha256, self._container_id),
+            limits=measured_limits(observed, self.limits),
+            observed=observed,
+        )
 
     async def scrub(self) -> str:
         answer = await self._ask(Operation.SCRUB, b"", 0, 10.0)

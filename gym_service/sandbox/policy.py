@@ -1,10 +1,13 @@
 """The hardening of every sandbox, as data. `docker.py` applies it, in one place, and nothing else does."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
+import sandbox_images
 from gym_service.errors import InvalidRequest
 from gym_service.sandbox.base import WORKSPACE
 
@@ -74,8 +77,33 @@ BOUNDS: dict[str, Bounds] = {field.name: get_args(field.type)[1] for field in fi
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
 HOSTNAME = "sandbox"
-WARDEN_CAPABILITIES = ("KILL", "SETGID", "SETUID")
-"""What the warden keeps to start and stop processes under another UID; those processes keep none."""
+HEALTHCHECK = {"Test": ["NONE"]}
+"""A health command would run beside the warden, under its UID."""
+
+WARDEN_CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
+"""What the warden has to start and stop processes under another UID; those processes have none.
+
+SETPCAP it uses once, to empty the bounding set for itself and all its children, and then drops it.
+"""
+
+SECCOMP_PROFILE = Path(sandbox_images.__file__).with_name("seccomp.json").read_text(encoding="ascii")
+"""The calls that a sandbox may make; every other is refused with EPERM, those of foreign architectures with death."""
+SECCOMP_SHA256 = hashlib.sha256(SECCOMP_PROFILE.encode()).hexdigest()
+
+_MASKED_BY_ENGINES = """
+    /proc/acpi /proc/asound /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/sched_debug /proc/scsi
+    /proc/timer_list /proc/timer_stats /sys/devices/virtual/powercap /sys/firmware
+"""
+"""The lists of old engines and new ones together."""
+_TELLING = """
+    /proc/buddyinfo /proc/cmdline /proc/config.gz /proc/crypto /proc/diskstats /proc/driver /proc/kallsyms
+    /proc/key-users /proc/loadavg /proc/locks /proc/mdstat /proc/modules /proc/partitions /proc/pressure
+    /proc/schedstat /proc/softirqs /proc/stat /proc/swaps /proc/sys/kernel/random/boot_id /proc/version /proc/vmstat
+    /proc/zoneinfo /sys/block /sys/class /sys/kernel /sys/module
+"""
+"""What tells of the machine and of what the neighbors do."""
+MASKED_PATHS = tuple((_MASKED_BY_ENGINES + _TELLING).split())
+READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
 def host_config(limits: SandboxLimits) -> dict[str, Any]:
@@ -86,8 +114,20 @@ def host_config(limits: SandboxLimits) -> dict[str, Any]:
         "NetworkMode": "none",
         "CapDrop": ["ALL"],
         "CapAdd": list(WARDEN_CAPABILITIES),
-        "SecurityOpt": ["no-new-privileges"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={SECCOMP_PROFILE}"],
+        "MaskedPaths": list(MASKED_PATHS),
+        "ReadonlyPaths": list(READONLY_PATHS),
         "Privileged": False,
+        "Devices": [],
+        "DeviceRequests": [],
+        "Binds": [],
+        "GroupAdd": [],
+        # None of the engine's or the host's namespaces, and no way out of a remapping of users.
+        "PidMode": "",
+        "UTSMode": "",
+        "UsernsMode": "",
+        # The warden is PID 1, whatever the engine's own setting.
+        "Init": False,
         "ReadonlyRootfs": True,
         # Owned by the warden: an episode can fill them but not change what they are.
         "Tmpfs": {
@@ -118,7 +158,7 @@ def host_config(limits: SandboxLimits) -> dict[str, Any]:
         # No System V memory, semaphores or queues: they outlive their process, and the memory counts as nobody's.
         "Sysctls": {"kernel.shmmni": "0", "kernel.sem": "0 0 0 0", "kernel.msgmni": "0"},
         "CgroupnsMode": "private",
-        "LogConfig": {"Type": "none"},
-        "RestartPolicy": {"Name": "no"},
+        "LogConfig": {"Type": "none", "Config": {}},
+        "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
         "AutoRemove": False,
     }

@@ -17,6 +17,7 @@ import types
 from collections.abc import Callable, Mapping
 
 from . import MODULES_AT_START
+from .probe import observe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,25 +150,6 @@ def encode(value: Any, depth: int) -> Any:
     raise _NotPlainData
 
 
-def _probe() -> int:
-    """Prints the facts that a process of the episode sees about itself."""
-    with open("/proc/self/status", encoding="utf-8") as file:
-        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    with open("/proc/net/dev", encoding="utf-8") as file:
-        interfaces = sorted(line.split(":")[0].strip() for line in file if ":" in line)
-    facts = {
-        "effective_capabilities": status["CapEff"],
-        "permitted_capabilities": status["CapPrm"],
-        "bounding_capabilities": status["CapBnd"],
-        "no_new_privileges": status.get("NoNewPrivs", "unknown"),
-        "seccomp_mode": status.get("Seccomp", "unknown"),
-        "network_interfaces": ",".join(interfaces),
-        "root_file_system": "read-only" if os.statvfs("/").f_flag & os.ST_RDONLY else "writable",
-    }
-    print(json.dumps(facts))
-    return 0
-
-
 def run_to_exit(run: Callable[[], None]) -> int:
     """Runs code as the main program: exit status, traceback and exit handlers as an interpreter gives them."""
     exit_status = 0
@@ -212,5 +194,5 @@ KINDS: dict[str, Callable[..., int]] = {
     "exec": _execute,
     "python": _python,
     "call": _call,
-    "probe": _probe,
+    "probe": observe,
 }
