@@ -1,6 +1,6 @@
 # Every way to use this repository. `make` alone lists them; `make gym-up` starts from nothing.
 #
-#   ARGS="..."       flags for train, test, test-fast and bench
+#   ARGS="..."       flags for train, test, test-fast, bench and soak
 #   PYTHON=...       the Python that .venv is made with
 #   GYM_STATE_DIR    where pids, logs and the service's address are kept
 SHELL := /bin/bash
@@ -58,11 +58,18 @@ test: ## Run every test; an engine that is started for it is stopped again
 test-fast: setup ## Run the tests that need no Docker Engine
 	@$(VENV_PYTHON) -m pytest -q -m "not docker" $(ARGS)
 
+# Figures alone go to stdout, a JSON object per line; the set-up and the progress go to stderr.
 .PHONY: bench
-bench: ## Measure the gym: episodes per second, latencies
-	@echo "[1/3] Python environment"
-	@$(MAKE) setup
+bench: ## Measure the gym beside its baselines: episodes per second, latencies
+	@echo "[1/3] Python environment" >&2
+	@$(MAKE) setup >&2
 	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m tests.bench $(ARGS)
+
+.PHONY: soak
+soak: ## Play 10,000 episodes, hostile ones among them, and look for what grows
+	@echo "[1/3] Python environment" >&2
+	@$(MAKE) setup >&2
+	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m tests.bench.soak $(ARGS)
 
 .PHONY: verify
 verify: setup ## Check style, types, the contract, and that generated code is fresh

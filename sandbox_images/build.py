@@ -7,7 +7,7 @@ exists is the right one and nothing is done. Its base comes from a registry; whe
 made from Debian packages with mmdebstrap, and the same Dockerfile runs on it.
 
 With a COMMAND, runs it on engine and image, stops the engine again if it was started for it, and ends with
-the command's status.
+the command's status. Stdout is then the command's alone.
 
 Not covered: architectures other than the engine's own, and proxies that need a certificate of their own.
 """
@@ -24,6 +24,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -227,7 +228,9 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER, help="run this on engine and image")
     options = parser.parse_args()
     try:
-        engine_is_ours = _set_up(options.steps)
+        # Stdout belongs to the command, if there is one.
+        with redirect_stdout(sys.stderr if options.command else sys.stdout):
+            engine_is_ours = _set_up(options.steps)
     except SetupError as error:
         print(f"      failed: {error}", file=sys.stderr)
         return 1

@@ -1,108 +1,160 @@
-"""Prints one JSON object per line: name, value, unit, and for comparisons baseline, baseline_value, ratio."""
+"""Measures the gym, each figure beside its baselines in the same call: `make bench`.
+
+Prints one JSON object per line: name, value, unit, and for comparisons baseline, baseline_value, ratio; where it
+says something, cpu_ms: what the whole machine worked each time, client included. Everything else goes to stderr.
+"""
 
 import argparse
 import asyncio
-import json
-import statistics
+import gc
 import sys
-import tempfile
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import grpc
-from gym_contract.v1 import gym_pb2 as pb
-from gym_contract.v1 import gym_pb2_grpc
+import docker
 
-from gym_service import control
-from gym_service.state import StateFolder
 from tests.bench import baselines
-from tests.bench.episodes import Client, Rate, measure, play_coding, play_menu
+from tests.bench.floors import STEPS, run_beside, step_rate
+from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
+from tests.bench.memory import idle_memory_mib
+from tests.bench.rates import Contender, measure
+from tests.bench.results import compare_latencies, compare_rates, show, show_rate
+from tests.bench.services import Service, fake_service, real_service, say
+
+_EPISODES_AT_ONCE = 8
+_SINGLE_USE_AT_ONCE = 4
+_CAPACITY = 64
+"""As `make gym-up` has it."""
+
+PLAIN_PROCESSES = Contender(baselines.play_processes, at_once=2)
+DOCKER_EXEC = Contender(baselines.play_docker_exec, at_once=4)
 
 
-def show(name: str, value: float, unit: str, **more: object) -> None:
-    """Prints one result."""
-    print(json.dumps({"name": name, "value": round(value, 3), "unit": unit, **more}), flush=True)
+async def reuse_rate(service: Service, seconds: float) -> None:
+    """Coding episodes in sandboxes that are used again."""
+    ours = Contender(service.player.play_coding, _EPISODES_AT_ONCE, service.settle)
+    coding, plain, by_exec = await measure([ours, PLAIN_PROCESSES, DOCKER_EXEC], seconds)
+    compare_rates("coding_episode_rate.reuse", coding, "plain_processes", plain)
+    compare_rates("coding_episode_rate.reuse", coding, "docker_exec", by_exec)
 
 
-def compare(name: str, ours: Rate, baseline: str, theirs: Rate) -> None:
-    """Prints a rate beside its baseline."""
+async def single_use_rate(service: Service, seconds: float) -> None:
+    """Coding episodes in sandboxes that are thrown away; those that are started anew for it count."""
+    client = docker.from_env()
+    engine = Contender(lambda: baselines.play_engine_start_remove(client), _SINGLE_USE_AT_ONCE)
+    ours = Contender(service.player.play_coding, _SINGLE_USE_AT_ONCE, service.settle)
+    contenders = [ours, engine, PLAIN_PROCESSES, DOCKER_EXEC]
+    coding, started, plain, by_exec = await measure(contenders, seconds)
+    compare_rates("coding_episode_rate.single_use", coding, "engine_start_remove", started)
+    compare_rates("coding_episode_rate.single_use", coding, "plain_processes", plain)
+    compare_rates("coding_episode_rate.single_use", coding, "docker_exec", by_exec)
+
+
+async def menu_rate(service: Service, seconds: float) -> None:
+    """Menu episodes in sandboxes that are used again."""
+    (rate,) = await measure([Contender(service.player.play_menu, _EPISODES_AT_ONCE, service.settle)], seconds)
+    show_rate("menu_episode_rate", rate, "episodes/s")
+
+
+async def tool_call_latency(service: Service, seconds: float) -> None:
+    """Read, in one episode and in several at once."""
+    for at_once in (1, 8, 32):
+        ours, theirs = await read_beside_exec(service.player, at_once, seconds / 2)
+        compare_latencies(f"tool_call_latency.{at_once}", ours, "docker_exec", theirs)
+
+
+async def cold_start(seconds: float) -> None:
+    """A sandbox where there was none."""
+    ours, theirs = await cold_starts(seconds)
+    # Too few for more than the median: each takes a good part of a second.
+    compare_latencies("cold_start", ours, "docker_exec", theirs, percents=(50,))
+
+
+async def warm_start(service: Service, seconds: float) -> None:
+    """An episode, up to its first observation."""
+    latencies = await warm_starts(service.player, seconds / 2)
+    for percent in (50, 99):
+        value = latencies.percentile(percent)
+        show(f"warm_start.p{percent}", value, "ms", samples=len(latencies.milliseconds))
+
+
+async def idle_sandbox_memory(service: Service, seconds: float) -> None:
+    """A sandbox that nobody has used yet."""
+    counted, share = await asyncio.to_thread(idle_memory_mib, service)
+    show("idle_sandbox_memory", counted, "MiB")
+    if share is not None:
+        show("idle_sandbox_memory.proportional", share, "MiB")
+
+
+async def rpc_floor(seconds: float) -> None:
+    """Turns without containers: gRPC, the registry and the client."""
+    async with fake_service() as service:
+        for batch in (1, 64):
+            rate = await step_rate(service.player, batch, seconds / 2)
+            show_rate(f"rpc_floor.{batch}", rate, "steps/s")
+
+
+async def containment_tax(service: Service, seconds: float) -> None:
+    """A short main run over containers, and the same over sandboxes that isolate nothing."""
+    # The same hidden inputs, and so the same run: what differs is the containers.
+    async with fake_service(service.state.grading_seed()) as fake:
+        (contained, weights), (bare, bare_weights) = await run_beside([service, fake])
     show(
-        name,
-        ours.per_second,
-        "episodes/s",
-        baseline=baseline,
-        baseline_value=round(theirs.per_second, 3),
-        ratio=round(ours.per_second / theirs.per_second, 2),
-        cpu_ms=round(ours.cpu_ms, 1),
-        baseline_cpu_ms=round(theirs.cpu_ms, 1),
+        "containment_tax",
+        contained / bare,
+        "ratio",
+        baseline="fake_sandbox",
+        steps=STEPS,
+        seconds=round(contained, 2),
+        baseline_seconds=round(bare, 2),
+        same_weights=weights == bare_weights,
     )
 
 
-@asynccontextmanager
-async def service(*arguments: str) -> AsyncIterator[Client]:
-    """Runs a service of its own in the background and talks to it."""
-    with tempfile.TemporaryDirectory() as folder:
-        state = Path(folder) / "state"
-        await asyncio.to_thread(control.up, state, arguments)
-        try:
-            endpoint = StateFolder(state).endpoint()
-            assert endpoint
-            async with grpc.aio.insecure_channel(endpoint.address) as channel:
-                metadata = (("authorization", f"Bearer {endpoint.token}"),)
-                yield Client(gym_pb2_grpc.GymServiceStub(channel), metadata)
-        finally:
-            await asyncio.to_thread(control.down, state)
+OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
+    "idle_sandbox_memory": idle_sandbox_memory,
+    "coding_episode_rate.reuse": reuse_rate,
+    "menu_episode_rate": menu_rate,
+    "tool_call_latency": tool_call_latency,
+    "warm_start": warm_start,
+    "containment_tax": containment_tax,
+}
+OVER_SINGLE_USE = {"coding_episode_rate.single_use": single_use_rate}
+ALONE = {"cold_start": cold_start, "rpc_floor": rpc_floor}
 
 
-async def read_latencies(client: Client, at_once: int, seconds: float) -> list[float]:
-    """Reads a file in a few episodes at once; gives the time of each call in milliseconds."""
-    latencies: list[float] = []
-    stop = time.monotonic() + seconds
-
-    async def reader() -> None:
-        while time.monotonic() < stop:
-            episode = await client.create("coding")
-            name = episode.messages[1].content.split("test_")[1].split(".py")[0]
-            call = pb.ToolCall(tool="Read", arguments_json=json.dumps({"file_path": f"{name}.py"}))
-            for turn in range(episode.max_turns - 1):
-                begin = time.perf_counter()
-                action = pb.Action(tool_calls=pb.ToolCalls(calls=[call]))
-                await client.step(episode.episode_id, turn, action)
-                latencies.append((time.perf_counter() - begin) * 1000)
-            end = pb.EndEpisodeRequest(episode_id=episode.episode_id, stop_reason=pb.STOP_REASON_CANCELLED)
-            await client.stub.EndEpisode(end, metadata=client.metadata, timeout=60)
-
-    await asyncio.gather(*(reader() for _ in range(at_once)))
-    return latencies
-
-
-async def bench(seconds: float) -> None:
-    """Runs all measurements."""
-    processes = await measure(baselines.play_processes, seconds=seconds, at_once=2)
-    docker_exec = await measure(baselines.play_docker_exec, seconds=seconds, at_once=4)
-    async with service("--capacity", "8") as client:
-        coding = await measure(lambda: play_coding(client), seconds=seconds, at_once=8)
-        compare("coding_episode_rate.reuse", coding, "plain_processes", processes)
-        compare("coding_episode_rate.reuse", coding, "docker_exec", docker_exec)
-        menu = await measure(lambda: play_menu(client), seconds=seconds, at_once=8)
-        show("menu_episode_rate", menu.per_second, "episodes/s", cpu_ms=round(menu.cpu_ms, 1))
-        for at_once in (1, 8):
-            latencies = await read_latencies(client, at_once, seconds / 2)
-            points = statistics.quantiles(latencies, n=100)
-            show(f"tool_call_latency.p50.{at_once}", points[49], "ms")
-            show(f"tool_call_latency.p99.{at_once}", points[98], "ms")
-    async with service("--capacity", "4", "--single-use") as client:
-        single = await measure(lambda: play_coding(client), seconds=seconds, at_once=4)
-        compare("coding_episode_rate.single_use", single, "docker_exec", docker_exec)
+async def bench(names: Sequence[str], seconds: float) -> None:
+    """Runs the measurements of these names, each on a machine that does nothing else for us."""
+    if reuse := [name for name in OVER_REUSE if name in names]:
+        async with real_service(_CAPACITY) as service:
+            for name in reuse:
+                say(name)
+                await OVER_REUSE[name](service, seconds)
+    if single_use := [name for name in OVER_SINGLE_USE if name in names]:
+        async with real_service(_SINGLE_USE_AT_ONCE, "--single-use") as service:
+            for name in single_use:
+                say(name)
+                await OVER_SINGLE_USE[name](service, seconds)
+    for name in ALONE:
+        if name in names:
+            say(name)
+            await ALONE[name](seconds)
 
 
 def main() -> int:
     """Parses the command line and measures."""
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long each measurement takes")
-    asyncio.run(bench(parser.parse_args().seconds))
+    known = [*OVER_REUSE, *OVER_SINGLE_USE, *ALONE]
+    parser = argparse.ArgumentParser(prog="make bench", description="Measures the gym beside its baselines.")
+    parser.add_argument("--seconds", type=float, default=8.0, help="how long each side of each figure takes")
+    parser.add_argument(
+        "--only", default="", metavar="NAME", help=f"what starts with this: {', '.join(known)}"
+    )
+    options = parser.parse_args()
+    names = [name for name in known if name.startswith(options.only)]
+    if not names:
+        parser.error(f"nothing starts with {options.only!r}: choose from {', '.join(known)}")
+    # A client of one's own does not load torch: to look through what that holds is no latency of the gym.
+    gc.freeze()
+    asyncio.run(bench(names, options.seconds))
     return 0
 
 

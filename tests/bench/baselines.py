@@ -5,7 +5,11 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import docker
 
 from sandbox_images.build import image_reference
 from tests.bench.episodes import FAULTY_LINE, REPAIRED_LINES
@@ -54,6 +58,19 @@ async def play_processes() -> None:
 
 async def play_docker_exec() -> None:
     """A container per episode and an exec per call, with little hardening, as peers do it."""
+    async with container() as name:
+        write = ("docker", "exec", "-i", name, "sh", "-c")
+        await run(*write, "cat > zorp.py", content=SOURCE)
+        await run(*write, "cat > test_zorp.py", content=TESTS)
+        source = await read_by_exec(name)
+        await run(*write, "cat > zorp.py", content=source.replace(FAULTY_LINE, REPAIRED_LINES))
+        await run("docker", "exec", name, "python3", "-m", "pytest", "-p", "no:cacheprovider")
+        json.loads(await run("docker", "exec", name, "python3", "-I", "-c", HIDDEN))
+
+
+@asynccontextmanager
+async def container() -> AsyncIterator[str]:
+    """Runs a container that does nothing but live."""
     name = (
         await run(
             "docker", "run", "-d", "--rm", "--network", "none", "--tmpfs", "/workspace:exec", "-w", "/workspace",
@@ -61,12 +78,24 @@ async def play_docker_exec() -> None:
         )
     ).strip()  # fmt: skip
     try:
-        write = ("docker", "exec", "-i", name, "sh", "-c")
-        await run(*write, "cat > zorp.py", content=SOURCE)
-        await run(*write, "cat > test_zorp.py", content=TESTS)
-        source = await run("docker", "exec", name, "cat", "zorp.py")
-        await run(*write, "cat > zorp.py", content=source.replace(FAULTY_LINE, REPAIRED_LINES))
-        await run("docker", "exec", name, "python3", "-m", "pytest", "-p", "no:cacheprovider")
-        json.loads(await run("docker", "exec", name, "python3", "-I", "-c", HIDDEN))
+        yield name
     finally:
         await run("docker", "kill", name)
+
+
+async def read_by_exec(name: str) -> str:
+    """Reads a file of a container."""
+    return await run("docker", "exec", name, "cat", "zorp.py")
+
+
+async def play_engine_start_remove(client: docker.DockerClient) -> None:
+    """A container that ends at once: what the engine itself needs to create, start and remove one."""
+    await asyncio.to_thread(_start_and_remove, client)
+
+
+def _start_and_remove(client: docker.DockerClient) -> None:
+    created = client.api.create_container(image_reference(), entrypoint="/bin/true", network_disabled=True)
+    try:
+        client.api.start(created["Id"])
+    finally:
+        client.api.remove_container(created["Id"], force=True)

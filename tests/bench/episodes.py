@@ -1,99 +1,87 @@
-"""The work that is measured: whole episodes, played by a scripted policy over gRPC."""
+"""The work that is measured: whole episodes with deltas, played by a scripted policy over the Rollout stream."""
 
-import asyncio
 import itertools
 import json
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from gym_contract.v1 import gym_pb2 as pb
-from gym_contract.v1 import gym_pb2_grpc
+from trainer_client.gym import GymClient, ToolCall
+from trainer_client.models.tiny import CHAT_TEMPLATE, END_OF_TURN, build_tokenizer
+from trainer_client.wire import Created, Stepped
 
 TASK = "bugfix/zero/share"
 FAULTY_LINE = "    return total // count"
 REPAIRED_LINES = "    if count == 0:\n        return 0\n    return total // count"
-_requests = itertools.count()
+
+
+def function_name(episode: Created) -> str:
+    """Reads off the prompt of the coding toolset what the function is called, and with it its file."""
+    return episode.messages[1].content.split("test_")[1].split(".py")[0]
+
+
+def tool_call(tool: str, **arguments: object) -> ToolCall:
+    """Gives a call of a coding tool."""
+    return ToolCall(tool, json.dumps(arguments))
 
 
 @dataclass(frozen=True)
-class Client:
-    """A stub with its credential."""
+class Player:
+    """A client with a tokenizer of its own, so that every turn is answered with ids."""
 
-    stub: gym_pb2_grpc.GymServiceStub
-    metadata: tuple[tuple[str, str], ...]
+    gym: GymClient
+    fingerprint: str
+    numbers: "itertools.count[int]"
 
-    async def create(self, toolset):
-        number = next(_requests)
-        request = pb.CreateEpisodeRequest(
-            request_id=f"bench-{number}",
-            task_id=TASK,
-            toolset=toolset,
-            seed=pb.EpisodeSeed(run_seed=0, group="bench", index=number),
+    @classmethod
+    async def over(cls, gym: GymClient) -> "Player":
+        """Registers the tokenizer."""
+        tokenizer_json = build_tokenizer().backend_tokenizer.to_str().encode()
+        tokenizer = await gym.register_tokenizer(tokenizer_json, CHAT_TEMPLATE, END_OF_TURN)
+        return cls(gym, tokenizer.fingerprint, itertools.count())
+
+    async def create(self, toolset: str, task_id: str = TASK) -> Created:
+        """Opens an episode under a seed that no other has."""
+        episode = await self.gym.create(
+            task_id,
+            toolset,
+            run_seed=0,
+            group="bench",
+            index=next(self.numbers),
+            fingerprint=self.fingerprint,
         )
-        return await self.stub.CreateEpisode(request, metadata=self.metadata, timeout=60)
+        assert episode.prompt is not None
+        assert episode.prompt.token_ids
+        return episode
 
-    async def step(self, episode_id, turn, action):
-        request = pb.StepEpisodeRequest(episode_id=episode_id, turn=turn, action=action)
-        return await self.stub.StepEpisode(request, metadata=self.metadata, timeout=60)
+    async def call(self, episode: Created, turn: int, tool: str, **arguments: object) -> Stepped:
+        """Plays a turn of one call of a coding tool, which does not end the episode."""
+        answer = await self.gym.step_calls(episode.episode_id, turn, [tool_call(tool, **arguments)])
+        return _with_delta(answer)
 
-    async def finish(self, episode_id):
-        request = pb.GradeEpisodeRequest(episode_id=episode_id)
-        graded = await self.stub.GradeEpisode(request, metadata=self.metadata, timeout=60)
-        assert graded.verdict.status == pb.VERDICT_STATUS_RESOLVED, graded.verdict
+    async def play_menu(self) -> None:
+        """Read, edit, test, submit, hidden grading."""
+        episode = await self.create("menu")
+        for turn, call in enumerate(("read", "edit add_zero_guard", "test")):
+            _with_delta(await self.gym.step_text(episode.episode_id, turn, f"<call> {call} </call>"))
+        await self.gym.step_text(episode.episode_id, 3, "<call> submit </call>")
+        await self._expect_resolved(episode)
 
+    async def play_coding(self) -> None:
+        """Read, Edit, pytest by Bash, answer, hidden grading."""
+        episode = await self.create("coding")
+        path = f"{function_name(episode)}.py"
+        await self.call(episode, 0, "Read", file_path=path)
+        await self.call(episode, 1, "Edit", file_path=path, old_string=FAULTY_LINE, new_string=REPAIRED_LINES)
+        tested = await self.call(episode, 2, "Bash", command="pytest")
+        assert " passed" in tested.tool_results[0].text, tested
+        await self.gym.step_text(episode.episode_id, 3, "Done.")
+        await self._expect_resolved(episode)
 
-async def play_menu(client):
-    """Read, edit, test, submit, hidden grading."""
-    episode = await client.create("menu")
-    for turn, call in enumerate(("read", "edit add_zero_guard", "test", "submit")):
-        await client.step(episode.episode_id, turn, pb.Action(text=f"<call> {call} </call>"))
-    await client.finish(episode.episode_id)
-
-
-async def play_coding(client):
-    """Read, Edit, pytest by Bash, answer, hidden grading."""
-    episode = await client.create("coding")
-    name = episode.messages[1].content.split("test_")[1].split(".py")[0]
-    calls = (
-        ("Read", {"file_path": f"{name}.py"}),
-        ("Edit", {"file_path": f"{name}.py", "old_string": FAULTY_LINE, "new_string": REPAIRED_LINES}),
-        ("Bash", {"command": "pytest"}),
-    )
-    for turn, (tool, arguments) in enumerate(calls):
-        call = pb.ToolCall(tool=tool, arguments_json=json.dumps(arguments))
-        await client.step(episode.episode_id, turn, pb.Action(tool_calls=pb.ToolCalls(calls=[call])))
-    await client.step(episode.episode_id, 3, pb.Action(text="Done."))
-    await client.finish(episode.episode_id)
+    async def _expect_resolved(self, episode: Created) -> None:
+        verdict = (await self.gym.grade(episode.episode_id)).verdict
+        assert verdict.status == "resolved", verdict
 
 
-@dataclass(frozen=True)
-class Rate:
-    """How fast episodes were played."""
-
-    per_second: float
-    cpu_ms: float
-    """CPU time of the whole machine per episode."""
-
-
-async def measure(play: Callable[[], Awaitable[None]], *, seconds: float, at_once: int) -> Rate:
-    """Plays episodes side by side for a time."""
-    await asyncio.gather(*(play() for _ in range(at_once)))
-    played = 0
-    begin, busy = time.monotonic(), busy_seconds()
-
-    async def worker() -> None:
-        nonlocal played
-        while time.monotonic() - begin < seconds:
-            await play()
-            played += 1
-
-    await asyncio.gather(*(worker() for _ in range(at_once)))
-    return Rate(played / (time.monotonic() - begin), (busy_seconds() - busy) * 1000 / played)
-
-
-def busy_seconds() -> float:
-    """Reads how long the processors have worked since boot."""
-    with open("/proc/stat") as file:
-        user, nice, system, _, _, irq, softirq, *_ = map(int, file.readline().split()[1:])
-    return (user + nice + system + irq + softirq) / 100
+def _with_delta(answer: Stepped) -> Stepped:
+    assert answer.delta is not None, answer
+    assert answer.delta.token_ids, answer
+    return answer

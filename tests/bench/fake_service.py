@@ -1,0 +1,34 @@
+"""A whole service over FakeSandbox, in the foreground until it is terminated: `python -m tests.bench.fake_service`."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from gym_service.config import ServiceConfig
+from gym_service.sandbox.fake import FakeSandbox
+from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
+from gym_service.server import running_gym
+from gym_service.state import Endpoint, StateFolder
+
+
+async def serve(folder: Path) -> None:
+    """Serves until SIGTERM."""
+    state = StateFolder(folder)
+    assert state.lock()
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+
+    async def start() -> FakeSandbox:
+        return FakeSandbox()
+
+    config = ServiceConfig(state_folder=folder)
+    async with running_gym(config, start, Assurance(NO_ISOLATION), state.grading_seed()) as gym:
+        state.publish(Endpoint(gym.address, gym.token, os.getpid(), image=""))
+        await stopped.wait()
+        state.withdraw()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(Path(sys.argv[1])))
