@@ -1,6 +1,6 @@
 # Every way to use this repository. `make` alone lists them; `make gym-up` starts from nothing.
 #
-#   ARGS="..."       flags for train, test, test-fast, bench and soak
+#   ARGS="..."       flags for train, test, test-fast, attack, bench and soak
 #   PYTHON=...       the Python that .venv is made with
 #   GYM_STATE_DIR    where pids, logs and the service's address are kept
 SHELL := /bin/bash
@@ -57,6 +57,12 @@ test: ## Run every test; an engine that is started for it is stopped again
 .PHONY: test-fast
 test-fast: setup ## Run the tests that need no Docker Engine
 	@$(VENV_PYTHON) -m pytest -q -m "not docker" $(ARGS)
+
+.PHONY: attack
+attack: ## Play every known attack against a real service, each with its honest twin
+	@echo "[1/3] Python environment"
+	@$(MAKE) setup
+	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m pytest -q tests/attack $(ARGS)
 
 # Figures alone go to stdout, a JSON object per line; the set-up and the progress go to stderr.
 .PHONY: bench

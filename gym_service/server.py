@@ -118,7 +118,9 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     image = image_reference()
-    engine = await asyncio.to_thread(DockerEngine, image, config.limits, state.owner, config.runtime)
+    engine = await asyncio.to_thread(
+        DockerEngine, image, config.limits, state.owner, config.runtime, reuse=config.reuse
+    )
     try:
         leftovers = await asyncio.to_thread(engine.remove_leftovers)
         if leftovers:

@@ -80,7 +80,13 @@ def test_what_is_no_command_is_a_parse_error(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["cat " + "a" * 9000, "cat " + "a " * 300, "pytest -k " + "a" * 600, "cat '" + "a" * (1 << 20) + "'"],
+    [
+        "cat " + "a" * 9000,
+        "cat " + "a " * 300,
+        "pytest -k " + "a" * 600,
+        "pytest -k '" + "(" * 60 + "'",
+        "cat '" + "a" * (1 << 20) + "'",
+    ],
 )
 def test_what_is_too_long_is_refused_before_anything_runs(text):
     with pytest.raises(Misuse) as refused:
@@ -95,6 +101,24 @@ def test_what_is_too_long_is_refused_before_anything_runs(text):
      "cat /workspacex", "pytest ..", "python3 ../x.py", "python3 /etc/x.py", "cat /workspace/../etc/passwd"],
 )  # fmt: skip
 def test_paths_outside_the_workspace_are_refused(text):
+    with pytest.raises(Misuse) as refused:
+        parse_command(text)
+
+    assert refused.value.kind == "path_outside_workspace"
+
+
+@pytest.mark.parametrize(
+    "text", ["cat /dev/zero", "cat //dev/./fd/3", "grep x /etc/../dev/tty", "python /dev/stdin.py"]
+)
+def test_a_device_is_no_regular_file(text):
+    with pytest.raises(Misuse) as refused:
+        parse_command(text)
+
+    assert refused.value.kind == "not_a_regular_file"
+
+
+@pytest.mark.parametrize("text", ["cat /dev/shm/x", "ls /dev", "cat /device", "cat /dev/../etc/passwd"])
+def test_other_places_near_the_devices_are_outside(text):
     with pytest.raises(Misuse) as refused:
         parse_command(text)
 

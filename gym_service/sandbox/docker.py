@@ -81,14 +81,17 @@ class EngineFacts:
 class DockerEngine:
     """Starts and removes the sandboxes of one service."""
 
-    def __init__(self, image: str, limits: SandboxLimits, owner: str, runtime: str = "") -> None:
+    def __init__(
+        self, image: str, limits: SandboxLimits, owner: str, runtime: str = "", *, reuse: bool = False
+    ) -> None:
         """`owner` names this service on the engine, so that it removes only containers of its own.
 
-        `runtime` is the OCI runtime; empty for the engine's default. Raises SandboxLost when no engine answers, the
+        With `reuse`, a sandbox loads pytest as soon as it is there. `runtime` is the OCI runtime; empty for the engine's default. Raises SandboxLost when no engine answers, the
         image is missing or the engine does not know the runtime.
         """
         self._limits = limits
         self._owner = owner
+        self._reuse = reuse
         self._left_over: set[str] = set()
         try:
             self._client = docker.from_env(timeout=60)
@@ -136,7 +139,7 @@ class DockerEngine:
             raise SandboxLost(f"the engine could not start a sandbox: {error}") from error
         sandbox = DockerSandbox(self, container_id, limits)
         try:
-            await sandbox.connect(connection)
+            await sandbox.connect(connection, load_pytest=self._reuse and limits is self._limits)
         except BaseException as error:
             await sandbox.close()
             if not isinstance(error, SandboxLost | OSError):
@@ -315,12 +318,13 @@ class DockerSandbox:
     def command_timeout_seconds(self) -> float:
         return self.limits.command_timeout_seconds
 
-    async def connect(self, connection: socket.socket) -> None:
+    async def connect(self, connection: socket.socket, *, load_pytest: bool) -> None:
         """Takes over the attached stream and greets the warden."""
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self._stream, sock=connection)
-        answer = await self._ask(Operation.HELLO, b"", 0, _START_TIMEOUT_SECONDS)
+        body = frames.LOAD_PYTEST if load_pytest else b""
+        answer = await self._ask(Operation.HELLO, body, 0, _START_TIMEOUT_SECONDS)
         self.observed = json.loads(answer.body)
 
     async def read_file(self, path: str) -> bytes:

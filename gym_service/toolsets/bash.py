@@ -13,6 +13,8 @@ from gym_service.toolsets.paths import shown, workspace_path
 MAX_COMMAND_CHARACTERS = 8192
 MAX_ARGUMENTS = 256
 _MAX_EXPRESSION_CHARACTERS = 500
+_MAX_EXPRESSION_PARENTHESES = 50
+"""More than pytest's parser of expressions takes without running out of stack would only print its traceback."""
 
 ALLOWED = "pytest, python FILE.py, ls, cat, grep"
 
@@ -133,6 +135,10 @@ def _pytest(arguments: list[str]) -> Command:
             expression = next(rest, "")
             if len(expression) > _MAX_EXPRESSION_CHARACTERS:
                 raise Misuse("too_long", f"-k takes at most {_MAX_EXPRESSION_CHARACTERS} characters")
+            if expression.count("(") > _MAX_EXPRESSION_PARENTHESES:
+                raise Misuse(
+                    "too_long", f"-k takes at most {_MAX_EXPRESSION_PARENTHESES} opening parentheses"
+                )
             options += ["-k", expression]
         elif word.startswith("-"):
             raise _refuse(f"pytest: option {shown(word)} is not allowed")

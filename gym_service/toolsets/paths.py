@@ -1,15 +1,20 @@
 """Paths that a policy writes. The host never resolves one: this is only spelling, the sandbox does the rest."""
 
+import posixpath
+import re
+
 from gym_service.sandbox.base import WORKSPACE
 from gym_service.toolsets.base import Misuse
 
 MAX_PATH_CHARACTERS = 1024
+_DEVICE = re.compile(r"/{1,2}dev/(?!(?:shm|mqueue)(?:/|$))")
+"""What lies in /dev; the two folders in it hold files like any other place outside."""
 
 
 def workspace_path(path: str) -> str:
     """Gives a path relative to the workspace, `.` for the workspace itself.
 
-    Raises Misuse: invalid_path, name_too_long, path_outside_workspace.
+    Raises Misuse: invalid_path, name_too_long, not_a_regular_file (a device), path_outside_workspace.
     """
     if not path or "\0" in path:
         raise Misuse("invalid_path", "the path is empty or holds a NUL byte")
@@ -23,6 +28,8 @@ def workspace_path(path: str) -> str:
         raise Misuse("invalid_path", "the path is no valid text") from None
     inside = path
     if path.startswith("/"):
+        if _DEVICE.match(posixpath.normpath(path)):
+            raise Misuse("not_a_regular_file", f"{shown(path)} is a device")
         if path != WORKSPACE and not path.startswith(WORKSPACE + "/"):
             raise Misuse("path_outside_workspace", f"{shown(path)} is outside {WORKSPACE}")
         inside = path[len(WORKSPACE) :]

@@ -57,6 +57,12 @@ class Children:
             ended.flags |= frames.FLAG_OUT_OF_MEMORY
         return ended
 
+    def load_pytest(self) -> Zygote:
+        """Starts the zygote unless there is one, and does not wait for it. Raises OSError."""
+        if self._zygote is None:
+            self._zygote = Zygote()
+        return self._zygote
+
     def kill_all(self, uid: int) -> None:
         """Kills and reaps every process of the episode; returns when none is left."""
         while True:
@@ -93,10 +99,10 @@ class Children:
 
     def _run_in_zygote(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
         try:
-            if self._zygote is None:
-                self._zygote = Zygote()
-            self._zygote.start(job, uid)
-            return self._watch(uid, self._zygote.output, timeout_seconds, output, self._zygote)
+            zygote = self.load_pytest()
+            zygote.wait_until_ready()
+            zygote.start(job, uid)
+            return self._watch(uid, zygote.output, timeout_seconds, output, zygote)
         except ZygoteLost:
             # Out of memory, as the counter will say. What it was running is an orphan, and the warden's.
             self._forget_zygote()
@@ -156,6 +162,9 @@ class Children:
                 return
             if process_id == 0:
                 return
+            if os.WIFSTOPPED(wait_status):
+                # A child that asked to be traced reports stops too.
+                continue
             if process_id == self._child:
                 self._exit_status = os.waitstatus_to_exitcode(wait_status)
             elif self._zygote and process_id == self._zygote.process_id:

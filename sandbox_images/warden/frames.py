@@ -19,6 +19,8 @@ WRITE_HEAD = struct.Struct(">I")
 MAX_BODY_BYTES = 4 << 20
 """The largest body of a request or an answer."""
 
+LOAD_PYTEST = b"pytest"
+
 FLAG_TIMED_OUT = 1
 FLAG_TRUNCATED = 2
 FLAG_OUT_OF_MEMORY = 4
@@ -28,7 +30,7 @@ class Operation(IntEnum):
     """What a request asks for."""
 
     HELLO = 0
-    """Facts about the sandbox, as an object in JSON."""
+    """Facts about the sandbox, as an object in JSON. With LOAD_PYTEST as its body, pytest is loaded from then on."""
     READ = 1
     """The bytes of a file; the body is its path."""
     WRITE = 2

@@ -53,6 +53,8 @@ class Warden:
         output = self._output[: output_limit + 1]
         match operation:
             case Operation.HELLO:
+                if bytes(body) == frames.LOAD_PYTEST:
+                    self._children.load_pytest()
                 self._send(Status.OK, body=json.dumps(_facts()).encode())
             case Operation.READ:
                 privileges.use_files_as(uid)

@@ -1,7 +1,7 @@
 """The zygote of pytest: a second process of the warden's that has pytest in memory and forks for every run of it.
 
-It is started by the first run of pytest in a sandbox and stays. The warden itself stays small, so that whatever
-needs no pytest costs the fork of a small process. Like the warden it runs under a UID of its own, is not dumpable,
+It starts with the sandbox, or where that serves one episode only, with the first run of pytest, and stays. The warden
+itself stays small, so that whatever needs no pytest costs the fork of a small process. Like the warden it runs under a UID of its own, is not dumpable,
 and never reads anything of a repository: it is told a UID, forks, and reports how the child ended.
 """
 
@@ -36,7 +36,7 @@ class Zygote:
     """The warden's side of it."""
 
     def __init__(self) -> None:
-        """Starts the process and waits until pytest is loaded. Raises ZygoteLost and OSError."""
+        """Starts the process, which then loads pytest. Raises OSError."""
         orders, self._orders = os.pipe2(os.O_CLOEXEC)
         self._jobs_read, self._jobs = os.pipe2(os.O_CLOEXEC)
         self.reports, reports = os.pipe2(os.O_CLOEXEC)
@@ -47,11 +47,13 @@ class Zygote:
         for descriptor in (orders, reports, output):
             os.close(descriptor)
         os.set_blocking(self._jobs_read, False)
-        try:
+        self._ready = False
+
+    def wait_until_ready(self) -> None:
+        """Waits until pytest is loaded. Raises ZygoteLost."""
+        if not self._ready:
             self.report()
-        except ZygoteLost:
-            self.close()
-            raise
+            self._ready = True
 
     def start(self, job: memoryview, uid: int) -> None:
         """Has a child carry out a job as `uid`; what it prints comes out of `output`. Raises ZygoteLost."""
@@ -104,6 +106,9 @@ def _live(*inherited: int) -> NoReturn:
             if process_id == 0:
                 become_child(os.read(job_pipe, length), uid, output, {"pytest": pytest_session.run})
             _, wait_status = os.waitpid(process_id, 0)
+            while os.WIFSTOPPED(wait_status):
+                # A child that asked to be traced reports stops too.
+                _, wait_status = os.waitpid(process_id, 0)
             os.write(reports, _REPORT.pack(os.waitstatus_to_exitcode(wait_status)))
     except BaseException:
         # Nobody but the log of the service ever sees it.
