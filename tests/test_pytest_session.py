@@ -1,10 +1,14 @@
 """The zygote's pytest says what `python3 -m pytest` says, whatever the repository."""
 
+import os
 import re
 
 import pytest
 
 from gym_service.sandbox.base import Execute, RunPytest
+from gym_service.sandbox.docker import DockerEngine
+from sandbox_images.build import image_reference
+from tests.conftest import DOCKER_LIMITS
 
 pytestmark = pytest.mark.docker
 
@@ -93,17 +97,66 @@ def without_accidents(output):
     return re.sub(r"pytest-of-\w+/pytest-\d+|0x[0-9a-f]+", "...", text)
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("-v", "-rA", "--tb=short", "-k", "a or b")], ids=["plain", "verbose"]
-)
+@pytest.fixture(scope="session")
+def engine_of_reuse():
+    """An engine whose sandboxes load pytest while their workspace is empty."""
+    engine = DockerEngine(image_reference(), DOCKER_LIMITS, f"tests-reuse-{os.getpid()}", reuse=True)
+    yield engine
+    engine.remove_leftovers()
+
+
+@pytest.fixture(params=["loaded_at_start", "loaded_when_needed"])
+async def sandbox(request, engine):
+    """A sandbox of either kind."""
+    chosen = request.getfixturevalue("engine_of_reuse") if request.param == "loaded_at_start" else engine
+    sandbox = await chosen.start()
+    sandbox.uid = 2_050_000_000
+    yield sandbox
+    await sandbox.close()
+
+
+async def compare(sandbox, options):
+    """Runs pytest both ways and expects the same."""
+    plain = ("/usr/bin/python3", "-u", "-m", "pytest", "-p", "no:cacheprovider", *options)
+    expected = await sandbox.run(Execute(plain), 20)
+    for _ in range(2):
+        done = await sandbox.run(RunPytest(options), 20)
+        assert without_accidents(done.output) == without_accidents(expected.output)
+        assert done.exit_status == expected.exit_status
+
+
 @pytest.mark.parametrize("repository", REPOSITORIES)
-async def test_the_zygote_s_pytest_prints_what_plain_pytest_prints(sandbox, repository, options):
+async def test_the_zygote_s_pytest_prints_what_plain_pytest_prints(sandbox, repository):
     for path, content in REPOSITORIES[repository].items():
         await sandbox.write_file(path, content.encode())
 
-    plain = ("/usr/bin/python3", "-m", "pytest", "-p", "no:cacheprovider", *options)
-    expected = await sandbox.run(Execute(plain), 20)
-    done = await sandbox.run(RunPytest(options), 20)
+    await compare(sandbox, ())
+    await compare(sandbox, ("-v", "-rA", "--tb=short", "-k", "a or b"))
 
-    assert without_accidents(done.output) == without_accidents(expected.output)
-    assert done.exit_status == expected.exit_status
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(("-q",), ("-qq", "-l"), ("-v", "-x"), ("-vv", "--maxfail=1", "--tb=long"), ("--tb=no",), ("-s",)),
+        *(("-k", "equal and not x"), ("-rA",), ("test_a.py",), ("test_a.py::test_expected", "-v")),
+        *(("test_a.py::TestClass::test_own",), ("test_a.py::nothing",), ("--color=no",), ("-k", "a(")),
+    ],
+    ids=" ".join,
+)
+async def test_options_and_targets_mean_what_they_mean_to_plain_pytest(sandbox, options):
+    await sandbox.write_file("test_a.py", REPOSITORIES["many_kinds"]["test_a.py"].encode())
+
+    await compare(sandbox, options)
+
+
+async def test_what_one_run_captures_is_not_seen_by_the_next(sandbox):
+    source = b"import os\ndef test_a():\n    os.write(1, b'first' * 999)\n    assert 0\n"
+    await sandbox.write_file("test_a.py", source)
+    assert b"first" in (await sandbox.run(RunPytest(()), 20)).output
+    await sandbox.write_file("test_a.py", b"def test_a():\n    print('second')\n    assert 0\n")
+
+    done = await sandbox.run(RunPytest(()), 20)
+
+    assert b"second" in done.output
+    assert b"first" not in done.output
+    assert await sandbox.scrub() == ""

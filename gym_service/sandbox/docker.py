@@ -86,8 +86,9 @@ class DockerEngine:
     ) -> None:
         """`owner` names this service on the engine, so that it removes only containers of its own.
 
-        With `reuse`, a sandbox loads pytest as soon as it is there. `runtime` is the OCI runtime; empty for the engine's default. Raises SandboxLost when no engine answers, the
-        image is missing or the engine does not know the runtime.
+        `runtime` is the OCI runtime; empty for the engine's default. With `reuse`, a sandbox loads pytest as soon as
+        it is there. Raises SandboxLost when no engine answers, the image is missing or the engine does not know the
+        runtime.
         """
         self._limits = limits
         self._owner = owner

@@ -57,10 +57,10 @@ class Children:
             ended.flags |= frames.FLAG_OUT_OF_MEMORY
         return ended
 
-    def load_pytest(self) -> Zygote:
+    def load_pytest(self, *, workspace_is_empty: bool) -> Zygote:
         """Starts the zygote unless there is one, and does not wait for it. Raises OSError."""
         if self._zygote is None:
-            self._zygote = Zygote()
+            self._zygote = Zygote(workspace_is_empty=workspace_is_empty)
         return self._zygote
 
     def kill_all(self, uid: int) -> None:
@@ -99,7 +99,7 @@ class Children:
 
     def _run_in_zygote(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
         try:
-            zygote = self.load_pytest()
+            zygote = self.load_pytest(workspace_is_empty=False)
             zygote.wait_until_ready()
             zygote.start(job, uid)
             return self._watch(uid, zygote.output, timeout_seconds, output, zygote)

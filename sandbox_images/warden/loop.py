@@ -54,7 +54,9 @@ class Warden:
         match operation:
             case Operation.HELLO:
                 if bytes(body) == frames.LOAD_PYTEST:
-                    self._children.load_pytest()
+                    zygote = self._children.load_pytest(workspace_is_empty=True)
+                    # As soon as this is answered the workspace may be somebody's.
+                    zygote.wait_until_ready()
                 self._send(Status.OK, body=json.dumps(_facts()).encode())
             case Operation.READ:
                 privileges.use_files_as(uid)

@@ -1,8 +1,9 @@
 """The zygote of pytest: a second process of the warden's that has pytest in memory and forks for every run of it.
 
 It starts with the sandbox, or where that serves one episode only, with the first run of pytest, and stays. The warden
-itself stays small, so that whatever needs no pytest costs the fork of a small process. Like the warden it runs under a UID of its own, is not dumpable,
-and never reads anything of a repository: it is told a UID, forks, and reports how the child ended.
+itself stays small, so that whatever needs no pytest costs the fork of a small process. Like the warden it runs under
+a UID of its own, is not dumpable, and never reads anything of a repository: it is told a UID, forks, and reports how
+the child ended.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ZygoteLost(Exception):
 class Zygote:
     """The warden's side of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, workspace_is_empty: bool) -> None:
         """Starts the process, which then loads pytest. Raises OSError."""
         orders, self._orders = os.pipe2(os.O_CLOEXEC)
         self._jobs_read, self._jobs = os.pipe2(os.O_CLOEXEC)
@@ -43,7 +44,7 @@ class Zygote:
         self.output, output = os.pipe2(os.O_CLOEXEC)
         self.process_id = os.fork()
         if self.process_id == 0:
-            _live(orders, self._jobs_read, reports, output)
+            _live(orders, self._jobs_read, reports, output, workspace_is_empty=workspace_is_empty)
         for descriptor in (orders, reports, output):
             os.close(descriptor)
         os.set_blocking(self._jobs_read, False)
@@ -84,7 +85,7 @@ class Zygote:
             os.close(descriptor)
 
 
-def _live(*inherited: int) -> NoReturn:
+def _live(*inherited: int, workspace_is_empty: bool) -> NoReturn:
     """The life of the zygote, which ends with the container."""
     try:
         signal.set_wakeup_fd(-1)
@@ -96,7 +97,7 @@ def _live(*inherited: int) -> NoReturn:
         privileges.become_zygote()
         from . import pytest_session
 
-        pytest_session.prepare()
+        pytest_session.prepare(workspace_is_empty=workspace_is_empty)
         gc.collect()
         gc.freeze()
         os.write(reports, _REPORT.pack(0))
