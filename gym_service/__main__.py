@@ -95,6 +95,8 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
     if not state.lock():
         print(f"error: another service holds {state.folder}", file=sys.stderr)
         return HELD_STATUS
+    import uvloop
+
     from gym_service.sandbox.base import SandboxLost
     from gym_service.server import serve
 
@@ -110,7 +112,7 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             runtime=arguments.runtime,
             profile=arguments.profile,
         )
-        asyncio.run(serve(config, state))
+        uvloop.run(serve(config, state))
     except (SandboxLost, ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

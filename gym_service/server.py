@@ -1,6 +1,7 @@
 """The process of the service: parts put together, started, drained and taken apart again."""
 
 import asyncio
+import gc
 import hmac
 import logging
 import os
@@ -126,6 +127,9 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         if leftovers:
             logger.info("removed %d containers of an earlier service", leftovers)
         assurance = await _assure(engine, config, image, state.owner)
+        # What is loaded by now stays: to look through it again and again would cost every episode its share.
+        gc.collect()
+        gc.freeze()
         async with running_gym(config, engine.start, assurance, state.grading_seed()) as gym:
             state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
             logger.info("serving at %s, image %s", gym.address, engine.facts.image_digest)

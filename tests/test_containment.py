@@ -322,7 +322,7 @@ async def test_every_answer_goes_to_its_request(sandbox):
 
 async def test_a_start_that_is_given_up_leaves_no_container(engine):
     starting = asyncio.ensure_future(engine.start())
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.02)
     starting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
@@ -334,7 +334,7 @@ async def test_a_container_whose_service_is_gone_ends_by_itself(engine, sandbox)
     client = docker.from_env()
     container_id = sandbox._container_id
 
-    sandbox._stream.close()
+    sandbox._link.close()
 
     for _ in range(100):
         if client.api.inspect_container(container_id)["State"]["Status"] == "exited":

@@ -13,11 +13,9 @@ import logging
 import os
 import shutil
 import socket
-import struct
 import subprocess
-from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import docker
@@ -37,6 +35,7 @@ from gym_service.sandbox.base import (
 )
 from gym_service.sandbox.isolation import Isolation, check_facts, measured_limits
 from gym_service.sandbox.policy import SandboxLimits
+from gym_service.sandbox.warden_link import Answer, WardenLink, open_pipes
 from sandbox_images.warden import frames
 from sandbox_images.warden.frames import Operation, Status
 
@@ -45,8 +44,6 @@ logger = logging.getLogger(__name__)
 OWNER_LABEL = "coding-gym.owner"
 """Names the service that a container belongs to."""
 
-_STREAM_HEAD = struct.Struct(">BxxxI")
-_STANDARD_ERROR = 2
 _ANSWER_MARGIN_SECONDS = 20.0
 """How long beyond its time a request may take before the sandbox counts as lost."""
 _START_TIMEOUT_SECONDS = 60.0
@@ -54,16 +51,6 @@ _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
 _UNKNOWN = Status.FAILED, Status.NOT_CLEAN
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer of the warden."""
-
-    status: Status
-    exit_status: int
-    flags: int
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +115,11 @@ class DockerEngine:
         limits = limits or self._limits
         starting = asyncio.ensure_future(asyncio.to_thread(self._start_container, limits))
         try:
-            container_id, connection = await asyncio.shield(starting)
+            container_id, process_id, connection = await asyncio.shield(starting)
         except asyncio.CancelledError:
             # The thread goes on, and what it starts would belong to nobody.
             with suppress(Exception):
-                container_id, connection = await starting
+                container_id, _, connection = await starting
                 connection.close()
                 await asyncio.to_thread(self.remove, container_id)
             raise
@@ -140,7 +127,7 @@ class DockerEngine:
             raise SandboxLost(f"the engine could not start a sandbox: {error}") from error
         sandbox = DockerSandbox(self, container_id, limits)
         try:
-            await sandbox.connect(connection, load_pytest=self._reuse and limits is self._limits)
+            await sandbox.connect(connection, process_id, load_pytest=self._reuse and limits is self._limits)
         except BaseException as error:
             await sandbox.close()
             if not isinstance(error, SandboxLost | OSError):
@@ -182,7 +169,7 @@ class DockerEngine:
         profiles = [option.removeprefix("seccomp=") for option in options if option.startswith("seccomp=")]
         return hashlib.sha256("".join(profiles).encode()).hexdigest() if profiles else ""
 
-    def _start_container(self, limits: SandboxLimits) -> tuple[str, socket.socket]:
+    def _start_container(self, limits: SandboxLimits) -> tuple[str, int, socket.socket]:
         for left_over in list(self._left_over):
             if _remove(self._client, left_over):
                 self._left_over.discard(left_over)
@@ -208,7 +195,8 @@ class DockerEngine:
                 container_id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             )
             api.start(container_id)
-            if wrong := _differences(config, api.inspect_container(container_id)):
+            found = api.inspect_container(container_id)
+            if wrong := _differences(config, found):
                 raise SandboxLost(
                     f"the engine did not apply {', '.join(wrong)}; see SECURITY.md for what it needs"
                 )
@@ -217,7 +205,7 @@ class DockerEngine:
             raise
         # Taken away from docker-py's wrappers: as long as one of them holds the socket too, closing it here would
         # not tell the engine, and the warden would not end.
-        return container_id, socket.socket(fileno=stream._sock.detach())
+        return container_id, found["State"]["Pid"], socket.socket(fileno=stream._sock.detach())
 
 
 def remove_containers(client: docker.DockerClient, owner: str) -> int:
@@ -303,7 +291,7 @@ class DockerSandbox:
         self._container_id = container_id
         self.limits = limits
         """Output and time may be set for each use; the rest is the container's."""
-        self._stream = _WardenStream()
+        self._link = WardenLink()
         self._closed = False
         self.uid = 0
         """The UID under which the episode's code runs; set for each use."""
@@ -313,20 +301,28 @@ class DockerSandbox:
     @property
     def alive(self) -> bool:
         """Whether the connection to the warden stands."""
-        return self._stream.is_open
+        return self._link.is_open
 
     @property
     def command_timeout_seconds(self) -> float:
         return self.limits.command_timeout_seconds
 
-    async def connect(self, connection: socket.socket, *, load_pytest: bool) -> None:
-        """Takes over the attached stream and greets the warden."""
+    async def connect(self, connection: socket.socket, process_id: int, *, load_pytest: bool) -> None:
+        """Takes over the attached stream, greets the warden, and takes the short way to it if there is one."""
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.create_unix_connection(lambda: self._stream, sock=connection)
+        await loop.create_unix_connection(lambda: self._link, sock=connection)
         body = frames.LOAD_PYTEST if load_pytest else b""
         answer = await self._ask(Operation.HELLO, body, 0, _START_TIMEOUT_SECONDS)
         self.observed = json.loads(answer.body)
+        answer = await self._ask(Operation.OPEN_PIPES, b"", 0, 10.0)
+        try:
+            pipes = open_pipes(process_id, json.loads(answer.body))
+        except OSError as error:
+            logger.debug("requests go through the engine: %s", error)
+            return
+        await self._ask(Operation.USE_PIPES, b"", 0, 10.0)
+        await self._link.move(pipes)
 
     async def read_file(self, path: str) -> bytes:
         return (await self._file(Operation.READ, path.encode())).body
@@ -389,7 +385,7 @@ class DockerSandbox:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._stream.close()
+            self._link.close()
             await asyncio.shield(asyncio.to_thread(self._engine.remove, self._container_id))
 
     async def _file(self, operation: Operation, body: bytes) -> Answer:
@@ -408,8 +404,8 @@ class DockerSandbox:
             operation, self.uid, round(timeout_seconds * 1000), output_limit, len(body)
         )
         try:
-            future = self._stream.send(head + body)
-            return await asyncio.wait_for(future, timeout_seconds + _ANSWER_MARGIN_SECONDS)
+            async with asyncio.timeout(timeout_seconds + _ANSWER_MARGIN_SECONDS):
+                return await self._link.send(head + body)
         except TimeoutError:
             message, connected = "the warden does not answer in time", True
         except SandboxLost as error:
@@ -417,86 +413,8 @@ class DockerSandbox:
         blames_policy = not self._closed and await asyncio.to_thread(
             self._engine.blames_policy, self._container_id, connected=connected
         )
-        self._stream.close()
+        self._link.close()
         raise SandboxLost(message, by_policy=blames_policy)
-
-
-@dataclass(slots=True)
-class _WardenStream(asyncio.Protocol):
-    """Takes the engine's multiplexed stream apart and matches answers to requests, which come in order."""
-
-    _waiting: deque[asyncio.Future[Answer]] = field(default_factory=deque)
-    _requests: list[bytes] = field(default_factory=list)
-    """What was sent in this turn of the loop: it leaves in one piece, as the way through the engine costs by pieces."""
-    _raw: bytearray = field(default_factory=bytearray)
-    _answers: bytearray = field(default_factory=bytearray)
-    _complaint: bytes = b""
-    _transport: asyncio.Transport | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests can be sent."""
-        return self._transport is not None and not self._transport.is_closing()
-
-    def send(self, request: bytes) -> asyncio.Future[Answer]:
-        """Sends a request; the future holds its answer, or SandboxLost."""
-        future = asyncio.get_running_loop().create_future()
-        if self._transport is None or not self.is_open:
-            raise SandboxLost(f"the sandbox is gone {self._complaint.decode(errors='replace')[-500:]}")
-        if not self._requests:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._requests.append(request)
-        self._waiting.append(future)
-        return future
-
-    def close(self) -> None:
-        """Lets go of the container; its warden ends when it sees this."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._raw += data
-        while len(self._raw) >= _STREAM_HEAD.size:
-            stream, length = _STREAM_HEAD.unpack_from(self._raw)
-            end = _STREAM_HEAD.size + length
-            if len(self._raw) < end:
-                return
-            payload = self._raw[_STREAM_HEAD.size : end]
-            del self._raw[:end]
-            if stream == _STANDARD_ERROR:
-                self._complaint = (self._complaint + payload)[-2000:]
-            else:
-                self._answers += payload
-                self._resolve_answers()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        lost = SandboxLost(f"the sandbox is gone {self._complaint.decode(errors='replace')[-500:]}")
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(lost)
-
-    def _flush(self) -> None:
-        assert self._transport is not None
-        self._transport.write(b"".join(self._requests))
-        self._requests.clear()
-
-    def _resolve_answers(self) -> None:
-        head = frames.ANSWER.size
-        while len(self._answers) >= head:
-            status, exit_status, flags, length = frames.ANSWER.unpack_from(self._answers)
-            if len(self._answers) < head + length:
-                return
-            body = bytes(self._answers[head : head + length])
-            del self._answers[: head + length]
-            future = self._waiting.popleft()
-            # A caller that gave up leaves a cancelled future; its answer belongs to nobody.
-            if not future.done():
-                future.set_result(Answer(Status(status), exit_status, flags, body))
 
 
 def _encode(job: Job) -> bytes:

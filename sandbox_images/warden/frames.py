@@ -43,6 +43,10 @@ class Operation(IntEnum):
     """Runs a job in a child; the body is the job as an object in JSON."""
     SCRUB = 4
     """Empties the sandbox and compares it with its state at start; answers what differs."""
+    OPEN_PIPES = 7
+    """Opens a pipe for `requests` and one for `answers`; gives the far end's descriptor and inode of each, in JSON."""
+    USE_PIPES = 8
+    """Closes the far ends, which the service has opened too, and serves over the pipes from the next request on."""
 
 
 class Status(IntEnum):

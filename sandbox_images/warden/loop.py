@@ -21,6 +21,8 @@ class Warden:
     def __init__(self, requests: int, answers: int) -> None:
         self._requests = requests
         self._answers = answers
+        self._pipes: tuple[int, int, int, int] | None = None
+        """Both ends of the pipe for requests, then of the one for answers; None while they are not open, or in use."""
         # Contents live in these two only and are wiped after use: a child inherits the warden's memory.
         self._body, self._wipe_body = _make_buffer(frames.MAX_BODY_BYTES)
         self._output, self._wipe_output = _make_buffer(frames.MAX_BODY_BYTES + 1)
@@ -58,6 +60,18 @@ class Warden:
                     # As soon as this is answered the workspace may be somebody's.
                     zygote.wait_until_ready()
                 self._send(Status.OK, body=json.dumps(_facts()).encode())
+            case Operation.OPEN_PIPES:
+                self._pipes = (*os.pipe2(os.O_CLOEXEC), *os.pipe2(os.O_CLOEXEC))
+                _, requests, answers, _ = self._pipes
+                ends = {"requests": requests, "answers": answers}
+                numbers = {name: [end, os.fstat(end).st_ino] for name, end in ends.items()}
+                self._send(Status.OK, body=json.dumps(numbers).encode())
+            case Operation.USE_PIPES:
+                assert self._pipes is not None
+                self._send(Status.OK)
+                self._requests, far_requests, far_answers, self._answers = self._pipes
+                os.close(far_requests)
+                os.close(far_answers)
             case Operation.READ:
                 privileges.use_files_as(uid)
                 length = files.read_into(os.fsdecode(bytes(body)), output)
