@@ -50,6 +50,7 @@ def up(folder: Path, serve_arguments: Sequence[str]) -> pb.GetGymInfoResponse:
             raise ControlError(f"the service did not serve within {_START_SECONDS:g} s; see {state.log}")
         # Another service that is about to start or to stop is waited for.
         if process is None and state.holder() is None:
+            print("starting   every wall of a sandbox is tried first, a few seconds", flush=True)
             process = _start(state, serve_arguments)
         elif process is not None and process.poll() is not None:
             if process.returncode in (0, -signal.SIGTERM):

@@ -12,6 +12,7 @@ containers than places, and nobody waits for more than a place and a start.
 import asyncio
 import itertools
 import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Coroutine
@@ -87,7 +88,9 @@ class Pool:
         self._warm: deque[PooledSandbox] = deque()
         self._uses: dict[PooledSandbox, int] = {}
         self._waiting: deque[asyncio.Future[PooledSandbox]] = deque()
-        self._uids = itertools.cycle(range(_FIRST_UID, _FIRST_UID + _UIDS))
+        # From anywhere in the range, so that two services on one engine do not meet.
+        start = secrets.randbelow(_UIDS)
+        self._uids = (_FIRST_UID + (start + number) % _UIDS for number in itertools.count())
         self._vacant = size
         self._fillers = 0
         self._failures = 0
