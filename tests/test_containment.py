@@ -277,11 +277,12 @@ async def test_modules_planted_by_the_episode_do_not_reach_the_warden(sandbox):
     "make",
     [
         "import os; os.mkdir('/workspace/d'); open('/workspace/d/f', 'w').close(); os.chmod('/workspace/d', 0)",
+        "import os; os.makedirs('d/e/f'); os.chmod('d/e/f', 0); os.chmod('d/e', 0); os.chmod('d', 0)",
         "import os\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')",
         "import os\nfor n in range(60):\n    os.mkdir(f'{n}'); os.mkdir(f'{n}/{n}'); os.mkdir(f'{n}/{n}/{n}')",
         "import os; os.mkdir('d'); os.mkdir('d/e'); open(f'.moved-up-{os.stat(\"d\").st_ino}-0', 'w').close()",
     ],
-    ids=["closed_folder", "deep_folders", "many_folders", "name_in_the_way"],
+    ids=["closed_folder", "closed_folders", "deep_folders", "many_folders", "name_in_the_way"],
 )
 async def test_no_trace_is_too_stubborn_for_scrubbing(sandbox, make):
     await run(sandbox, make)

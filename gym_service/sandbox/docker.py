@@ -427,4 +427,5 @@ def _encode(job: Job) -> bytes:
         }
     else:
         fields = {"kind": _JOB_KINDS[type(job)], "argv": job.argv}
-    return json.dumps(fields).encode()
+    # As it is, not escaped: the longest command that the tools let through must fit into the job of a zygote.
+    return json.dumps(fields, ensure_ascii=isinstance(job, CallFunction)).encode()

@@ -89,8 +89,8 @@ class Pool:
         self._uses: dict[PooledSandbox, int] = {}
         self._waiting: deque[asyncio.Future[PooledSandbox]] = deque()
         # From anywhere in the range, so that two services on one engine do not meet.
-        start = secrets.randbelow(_UIDS)
-        self._uids = (_FIRST_UID + (start + number) % _UIDS for number in itertools.count())
+        first = secrets.randbelow(_UIDS)
+        self._uids = (_FIRST_UID + (first + number) % _UIDS for number in itertools.count())
         self._vacant = size
         self._fillers = 0
         self._failures = 0

@@ -85,6 +85,8 @@ attempt("kcmp", 312, 272, 1, 1, 0, 0, 0)
 attempt("migrate_pages", 256, 238, 1, 0, 0, 0)
 attempt("move_pages", 279, 239, 1, 0, 0, 0, 0, 0)
 attempt("ptrace", 101, 117, 0, 0, 0, 0)
+attempt("setpriority", 141, 140, 0, 1, 19)
+attempt("sched_setaffinity", 203, 122, 1, 0, 0)
 """,
     "kernel_interfaces": """
 attempt("bpf", 321, 280, 0, 0, 0)

@@ -108,7 +108,7 @@ class Warden:
     def _read_state(self) -> dict[str, object]:
         # The engine remembers a kill for memory and would blame the next episode for a death of this container.
         kills = self._children.count_oom_kills()
-        return scrub.read_state() | {"processes": self._children.others(), "out of memory": kills}
+        return scrub.read_state() | {"tasks": self._children.count_others(), "out of memory": kills}
 
     def _receive(self, into: memoryview) -> bool:
         """Fills `into`; False when the service has closed its end."""

@@ -61,7 +61,12 @@ def use_files_as(uid: int) -> None:
 
 
 def kill_processes_of(uid: int) -> None:
-    """Kills all processes of a UID in one sweep, and a child that is not yet one of them; never the zygote."""
+    """Kills all processes of a UID in one sweep, and a child that is not yet one of them; never the zygote.
+
+    For that moment a process of this UID may do to the warden what the kernel allows by the effective UID of a target:
+    change its priority or its processors. The seccomp profile refuses both for any but oneself, and scrubbing
+    compares both.
+    """
     _set_capabilities(_WARDEN_CAPABILITIES, without=_CAP_KILL)
     os.seteuid(uid)
     try:

@@ -29,6 +29,7 @@ def _empty_one_level(folder: str) -> bool:
             os.chmod(entry.path, 0o700)
             for number, inner in enumerate(list(os.scandir(entry.path))):
                 if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)
                     os.rename(inner.path, f"{folder}/.moved-up-{entry.inode()}-{number}")
                 else:
                     os.unlink(inner.path)
@@ -59,6 +60,11 @@ def read_state() -> dict[str, object]:
                 state[table] = len(file.readlines())
         except OSError:
             state[table] = "absent"
+    state["scheduling"] = (
+        os.getpriority(os.PRIO_PROCESS, 0),
+        os.sched_getscheduler(0),
+        os.sched_getaffinity(0),
+    )
     state["limits"] = {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS}
     return state
 

@@ -72,7 +72,7 @@ class Soak:
         recorded = max(0, min(episodes, ServiceConfig().kept_episodes) - episodes // 2)
         checks: list[tuple[str, float, float, float]] = [
             ("containers", self.sandboxes, end.containers, 0),
-            ("processes in containers", self.sandboxes, end.processes, 0),
+            ("processes in containers", start.processes, end.processes, 0),
             (
                 "descriptors of the service",
                 start.service.descriptors,
