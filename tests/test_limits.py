@@ -249,6 +249,25 @@ async def test_many_more_episodes_than_places_all_come_to_their_turn_through_the
     assert info.pool.hits + info.pool.misses == 120
 
 
+async def test_a_client_that_gives_up_while_it_opens_episodes_leaves_none(tmp_path):
+    async with gym_over(fake_sandbox, tmp_path, capacity=4) as gym:
+        async with GymClient.connect(Endpoint(gym.running.address, gym.running.token)) as client:
+            creations = (
+                client.create("bugfix/zero/share", "menu", run_seed=0, group="g", index=number)
+                for number in range(4)
+            )
+            opening = [asyncio.create_task(creation) for creation in creations]
+            # In flight: sent, and not answered yet.
+            await asyncio.sleep(0.001)
+            for task in opening:
+                task.cancel()
+            await asyncio.gather(*opening, return_exceptions=True)
+            assert client._live == set()
+
+        assert gym.running.episodes.live == 0
+        assert len(gym.running.episodes._by_id) == 4
+
+
 async def test_a_creation_that_gets_no_sandbox_in_time_is_told_to_come_again(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(episodes, "_LONGEST_WAIT_SECONDS", 0.2)
     ready = asyncio.Event()

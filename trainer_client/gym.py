@@ -36,6 +36,7 @@ class GymClient:
         self._link = link
         self._lease_seconds = lease_seconds
         self._live: set[str] = set()
+        self._opening: set[asyncio.Task[wire.Created]] = set()
 
     @classmethod
     @asynccontextmanager
@@ -165,10 +166,11 @@ class GymClient:
             max_edits=max_edits,
         )
         request.lease.FromNanoseconds(int(self._lease_seconds * 1e9))
-        result = await self._link.send(pb.RolloutCommand(create=request))
-        created = wire.decode_created(result.created)
-        self._live.add(created.episode_id)
-        return created
+        opening = asyncio.create_task(self._open(request))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        # Who gives up in the middle must not leave an episode that nobody knows of.
+        return await asyncio.shield(opening)
 
     async def step(
         self,
@@ -231,6 +233,11 @@ class GymClient:
         result = await self._episode_command(episode_id, pb.RolloutCommand(grade=request))
         return wire.decode_graded(result.graded)
 
+    async def _open(self, request: pb.CreateEpisodeRequest) -> wire.Created:
+        created = wire.decode_created((await self._link.send(pb.RolloutCommand(create=request))).created)
+        self._live.add(created.episode_id)
+        return created
+
     async def _step(self, episode_id: str, turn: int, action: pb.Action) -> wire.Stepped:
         request = pb.StepEpisodeRequest(episode_id=episode_id, turn=turn, action=action)
         result = await self._episode_command(episode_id, pb.RolloutCommand(step=request))
@@ -262,5 +269,8 @@ class GymClient:
         """Gives the sandboxes back now; what cannot be ended in time is left to its lease."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
+                await asyncio.gather(*self._opening, return_exceptions=True)
                 ends = [self.end(episode_id, "cancelled") for episode_id in sorted(self._live)]
                 await asyncio.gather(*ends, return_exceptions=True)
+        for opening in self._opening:
+            opening.cancel()

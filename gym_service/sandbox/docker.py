@@ -1,9 +1,10 @@
 """Sandboxes in containers of a Docker Engine.
 
 The engine is asked through docker-py in worker threads, only to start and to remove. Everything in between goes
-over the container's attached standard streams, on the event loop, in the frames of the warden.
+over the line to the warden (`warden_link.py`), on the event loop, in the frames of the warden.
 
-What the engine was told is one thing, what it did another: each start is read back and compared, key by key.
+What the engine was told is one thing, what it did another: each start is read back and compared, key by key
+(`read_back.py`).
 """
 
 import asyncio
@@ -11,12 +12,8 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import socket
-import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
 import docker
 import requests
@@ -35,6 +32,7 @@ from gym_service.sandbox.base import (
 )
 from gym_service.sandbox.isolation import Isolation, check_facts, measured_limits
 from gym_service.sandbox.policy import SandboxLimits
+from gym_service.sandbox.read_back import EngineFacts, differences, distinct_runtimes, runtime_version
 from gym_service.sandbox.warden_link import Answer, WardenLink, open_pipes
 from sandbox_images.warden import frames
 from sandbox_images.warden.frames import Operation, Status
@@ -51,18 +49,6 @@ _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
 _UNKNOWN = Status.FAILED, Status.NOT_CLEAN
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """What the engine says about itself and the image."""
-
-    runtime: str
-    runtime_version: str
-    engine_version: str
-    kernel_version: str
-    image_digest: str
-    socket_path: str
 
 
 class DockerEngine:
@@ -96,11 +82,11 @@ class DockerEngine:
         if runtime not in info["Runtimes"]:
             known = ", ".join(sorted(info["Runtimes"]))
             raise SandboxLost(f"the engine does not know the runtime {runtime!r}; it knows {known}")
-        self.runtimes = _distinct_runtimes(info, runtime)
+        self.runtimes = distinct_runtimes(info, runtime)
         """The runtimes of the engine, the own one first, each under one name."""
         self.facts = EngineFacts(
             runtime=runtime,
-            runtime_version=_runtime_version(runtime, info, version),
+            runtime_version=runtime_version(runtime, info, version),
             engine_version=version["Version"],
             kernel_version=version["KernelVersion"],
             image_digest=digest or "",
@@ -196,7 +182,7 @@ class DockerEngine:
             )
             api.start(container_id)
             found = api.inspect_container(container_id)
-            if wrong := _differences(config, found):
+            if wrong := differences(config, found):
                 raise SandboxLost(
                     f"the engine did not apply {', '.join(wrong)}; see SECURITY.md for what it needs"
                 )
@@ -217,55 +203,6 @@ def remove_containers(client: docker.DockerClient, owner: str) -> int:
     for container in leftovers:
         _remove(client, container["Id"])
     return len(leftovers)
-
-
-_CONFIG_KEYS = "Image", "User", "Hostname", "Env", "Tty", "NetworkDisabled", "Healthcheck", "StopTimeout"
-
-
-def _differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """Compares what the engine was told with what it says it did; returns the keys that differ."""
-    wrong = [
-        key
-        for key, value in wanted["HostConfig"].items()
-        if _plain(found["HostConfig"].get(key)) != _plain(value)
-    ]
-    wrong += [key for key in _CONFIG_KEYS if _plain(found["Config"].get(key)) != _plain(wanted.get(key))]
-    if found["Mounts"] or found["Config"].get("Volumes"):
-        wrong.append("Volumes")
-    return wrong
-
-
-def _plain(value: Any) -> Any:
-    """Capabilities have two spellings, no list has an order that matters, and what is nothing can be absent."""
-    if isinstance(value, list):
-        value = sorted(json.dumps(item, sort_keys=True).replace('"CAP_', '"') for item in value)
-    return value or None
-
-
-def _distinct_runtimes(info: dict[str, Any], first: str) -> tuple[str, ...]:
-    """Gives each runtime once: an engine lists a program under several names."""
-    named: dict[str, str] = {}
-    for name in (
-        first,
-        info["DefaultRuntime"],
-        *sorted(info["Runtimes"], key=lambda name: ("." in name, name)),
-    ):
-        runtime = info["Runtimes"][name]
-        program = json.dumps([runtime.get("path", name), runtime.get("runtimeArgs") or []])
-        named.setdefault(program, name)
-    return tuple(named.values())
-
-
-def _runtime_version(runtime: str, info: dict[str, Any], version: dict[str, Any]) -> str:
-    for component in version.get("Components") or []:
-        if component["Name"] == runtime:
-            return str(component["Version"])
-    # The engine is on this machine, and so are its runtimes.
-    program = shutil.which(info["Runtimes"][runtime].get("path") or runtime)
-    if program is None:
-        return "unknown"
-    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
-    return (shown.splitlines() or ["unknown"])[0].split()[-1]
 
 
 def _remove(client: docker.DockerClient, container_id: str) -> bool:

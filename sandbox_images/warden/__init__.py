@@ -8,8 +8,8 @@ executes anything of the repository (`child.py`). As Python is loaded before the
 an interpreter's start; and as the cost of a fork grows with what is loaded, the warden imports as little as it can
 (no dataclasses, no typing) and leaves pytest to a second process, the zygote (`zygote.py`).
 
-After each run everything that is left in the container is killed and reaped; as PID 1 the warden is the parent of
-every orphan, so "no child left" is proof that nothing runs.
+After each run everything that is left of the episode is killed and reaped, until the kernel's count of the container's
+tasks is that of the warden and its zygote alone.
 
 What a child can learn from the memory it inherits: the warden keeps contents only in one fixed buffer that it
 wipes, and jobs (with the inputs of hidden tests) are read by the child, never by the warden.

@@ -15,10 +15,10 @@ REPAIRED = "def {name}(total, count):\n    return total // count if count else 0
 _CALL_SECONDS = 60.0
 CENSUS = """
 import os
-names = [name for name in os.listdir("/proc") if name.isdigit() and os.stat("/proc/" + name).st_uid]
+names = [name for name in os.listdir("/proc") if name.isdigit() and os.stat("/proc/" + name).st_uid > 1000]
 print(*(name.replace(str(os.getpid()), "itself") for name in names))
 """
-"""Lists the processes that are not the sandbox's own, which the kernel shows as root's."""
+"""Lists the processes that are not the sandbox's own, which have UIDs of their own below 1000."""
 _names = itertools.count()
 
 
