@@ -122,6 +122,7 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
 def _up(arguments: argparse.Namespace, rest: list[str]) -> int:
     from gym_service import control
 
+    _parser().parse_args(["serve", *rest])  # Ends here with what is wrong with them, not in the log.
     try:
         info = control.up(arguments.state_folder, rest)
     except control.ControlError as error:
@@ -175,9 +176,11 @@ def _self_test(arguments: argparse.Namespace, rest: list[str]) -> int:
     from gym_service.server import find_gaps
     from sandbox_images.build import image_reference
 
-    owner = StateFolder(arguments.state_folder).owner
+    # Not the service's own, which would clear these sandboxes away when it starts.
+    owner = f"{StateFolder(arguments.state_folder).owner}-self-test"
     try:
         first = DockerEngine(image_reference(), LIMITS, owner, arguments.runtime)
+        first.remove_leftovers()
         results = []
         for runtime in (first.facts.runtime,) if arguments.runtime else first.runtimes:
             engine = DockerEngine(image_reference(), LIMITS, owner, runtime)
@@ -213,19 +216,17 @@ def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
     print(
         f"isolation  {isolation.runtime}, engine {isolation.engine_version}, kernel {isolation.kernel_version}"
     )
-    print(f"sandboxes  {info.capacity} at most, {info.warm_sandboxes} warm, {info.live_episodes} in use")
-    print(f"pool       {_pool_line(info.pool)}")
+    print(f"episodes   {info.capacity} at most, {info.live_episodes} live")
+    print(f"sandboxes  {_pool_line(info.pool)}")
 
 
 def _pool_line(pool: "pb.PoolStatus") -> str:
     """Says in one line how the sandboxes were used."""
     retired = ", ".join(f"{count} {reason}" for reason, count in sorted(pool.retired.items())) or "none"
-    line = (
-        f"{pool.started} started for {pool.size} places, retired: {retired}; {pool.hits} uses without a wait"
-    )
+    line = f"{pool.warm} of {pool.size} warm, {pool.started} started, retired: {retired}; {pool.hits} lent at once"
     if pool.misses:
         average_seconds = pool.waited.ToNanoseconds() / 1e9 / pool.misses
-        line += f", {pool.misses} that waited {average_seconds:.2f} s each"
+        line += f", {pool.misses} after {average_seconds:.2f} s on average"
     return line
 
 

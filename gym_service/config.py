@@ -16,6 +16,7 @@ def default_state_folder() -> Path:
     return Path(os.environ.get("GYM_STATE_DIR") or Path(state) / "coding-gym")
 
 
+_MOST = 100_000
 _LONGEST_LEASE_SECONDS = 86_400.0 * 7
 
 
@@ -48,8 +49,9 @@ class ServiceConfig:
         if not 0 <= self.port <= 65535:
             raise ValueError(f"--port must be from 0 to 65535, not {self.port}")
         for name in ("capacity", "graders", "kept_episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= _MOST:
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{option} must be from 1 to {_MOST}, not {getattr(self, name)}")
         if self.profile not in PROFILES:
             raise ValueError(f"--profile must be one of {', '.join(PROFILES)}, not {self.profile}")
         if self.profile == "evaluation" and self.reuse:

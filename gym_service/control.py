@@ -41,6 +41,8 @@ def up(folder: Path, serve_arguments: Sequence[str]) -> pb.GetGymInfoResponse:
         print("the sandbox image has changed: starting the service again")
         down(folder)
         info = None
+    if info is not None and serve_arguments:
+        print("serves already: options take effect with the next start, after `make gym-down`")
     process: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + _START_SECONDS
     while info is None:

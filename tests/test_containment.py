@@ -1,6 +1,7 @@
 """What a container does not let out of hand: one property a test, on the real engine."""
 
 import asyncio
+import os
 import time
 
 import docker
@@ -179,17 +180,41 @@ async def test_a_start_that_is_given_up_leaves_no_container(engine):
     assert engine.remove_leftovers() == 0
 
 
-async def test_a_container_whose_service_is_gone_ends_by_itself(engine, sandbox):
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("through_engine", [False, True])
+async def test_a_container_whose_service_is_gone_ends_by_itself(engine, monkeypatch, busy, through_engine):
+    if through_engine:
+        monkeypatch.setattr("gym_service.sandbox.docker.open_pipes", lambda *_: os.stat("/nowhere"))
     client = docker.from_env()
-    container_id = sandbox._container_id
+    sandbox = await engine.start()
+    sandbox.uid = 2_050_000_000
+    if busy:
+        running = asyncio.ensure_future(run(sandbox, "while True: pass", 30.0))
+        await asyncio.sleep(0.5)
 
     sandbox._link.close()
 
     for _ in range(100):
-        if client.api.inspect_container(container_id)["State"]["Status"] == "exited":
-            return
+        if client.api.inspect_container(sandbox._container_id)["State"]["Status"] == "exited":
+            break
         await asyncio.sleep(0.1)
-    pytest.fail("the container still runs")
+    else:
+        pytest.fail("the container still runs")
+    if busy:
+        with pytest.raises(SandboxLost):
+            await running
+    await sandbox.close()
+
+
+async def test_a_container_that_somebody_pauses_is_not_the_policy_s_doing(sandbox, monkeypatch):
+    monkeypatch.setattr("gym_service.sandbox.docker._ANSWER_MARGIN_SECONDS", 0.2)
+    docker.from_env().api.pause(sandbox._container_id)
+
+    with pytest.raises(SandboxLost, match="in time") as lost:
+        await sandbox.run(RunPython(("a.py",)), 0.5)
+
+    assert not lost.value.by_policy
+    docker.from_env().api.unpause(sandbox._container_id)
 
 
 async def test_the_applied_settings_are_those_of_the_policy(sandbox):

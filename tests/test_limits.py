@@ -299,7 +299,7 @@ async def test_the_description_says_how_the_sandboxes_were_used(tmp_path):
     assert pool.hits + pool.misses == 3
     assert dict(pool.retired) == {"single_use": 3}
     line = command_line._pool_line(pool)
-    assert "9 started for 6 places, retired: 3 single_use" in line
+    assert "6 of 6 warm, 9 started, retired: 3 single_use" in line
 
 
 # --- in a container ---

@@ -26,6 +26,8 @@ GOOD = MachineFacts(
 def test_a_machine_that_has_everything_has_no_gap():
     assert gaps(GOOD) == []
     assert gaps(replace(GOOD, engine_version="30.0.0-rc.1", runtime_version="1.10.0+ds1")) == []
+    for mended in ("1.2.9", "1.3.3", "1.4.0", "2.0"):
+        assert gaps(replace(GOOD, runtime_version=mended)) == []
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,10 @@ def test_a_machine_that_has_everything_has_no_gap():
         ({"engine_version": "unknown"}, "the engine is unknown", "install Docker Engine 29.5.1"),
         ({"runtime_version": "1.2.7"}, "the runtime is runc 1.2.7", "install runc 1.2.8"),
         ({"runtime_version": "1.1.15"}, "the runtime is runc 1.1.15", "install runc 1.2.8"),
+        ({"runtime_version": "1.2.8-rc.1"}, "the runtime is runc 1.2.8-rc.1", "install runc 1.2.8"),
+        ({"runtime_version": "1.3.2"}, "the runtime is runc 1.3.2", "install runc 1.2.8, 1.3.3"),
+        ({"runtime_version": "1.4.0-rc.1"}, "the runtime is runc 1.4.0-rc.1", "1.4.0 or later"),
+        ({"engine_version": "29.5.1-rc.1"}, "the engine is 29.5.1-rc.1", "install Docker Engine 29.5.1"),
         ({"runtime": "crun", "runtime_version": "99"}, "the runtime is crun 99", "no version is pinned"),
         ({"kernel_version": "5.15.0-91"}, "the kernel is 5.15.0-91", "run Linux 6.1"),
         ({"cgroup_version": "1"}, "control groups are of version 1", "unified_cgroup_hierarchy"),

@@ -13,6 +13,7 @@ from gym_service.config import ServiceConfig
 from gym_service.sandbox import policy, selftest
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import DockerEngine
+from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.selftest_checks import CHECKS, LIMITS
 from gym_service.server import serve
 from gym_service.state import StateFolder
@@ -192,6 +193,16 @@ async def test_a_sandbox_that_is_not_as_configured_is_not_measured(monkeypatch):
         sandbox.uid, _ = selftest.draw_uids()
         with pytest.raises(SandboxLost, match="pids is 200, not 32"):
             await sandbox.measure()
+    finally:
+        await sandbox.close()
+
+
+@pytest.mark.parametrize("cpus", [0.1, 0.29, 0.57, 1.13, 1.999])
+async def test_any_share_of_the_processors_is_measured_as_it_was_asked_for(cpus):
+    sandbox = await engine(SandboxLimits(cpus=cpus)).start()
+    try:
+        sandbox.uid, _ = selftest.draw_uids()
+        assert (await sandbox.measure()).limits.cpus == pytest.approx(cpus, abs=1e-4)
     finally:
         await sandbox.close()
 

@@ -1,7 +1,10 @@
 """The zygote of pytest: out of reach of what it starts, and never a way to lose a sandbox."""
 
+import asyncio
 import os
+import signal
 
+import docker
 import pytest
 
 from gym_service.sandbox.base import RunPytest, RunPython
@@ -111,3 +114,105 @@ async def test_a_zygote_that_finds_no_memory_is_the_policy_s_trouble_and_not_the
         assert await passes(sandbox)
     finally:
         await sandbox.close()
+
+
+async def kill_zygote(sandbox):
+    """Kills the zygote from outside, as the kernel does when memory runs out."""
+    for name, process in (line[:2] for line in docker.from_env().api.top(sandbox._container_id)["Processes"]):
+        if name in ("991", "_991") or name.endswith("991"):
+            os.kill(int(process), signal.SIGKILL)
+
+
+async def test_a_zygote_that_was_killed_between_two_runs_is_made_anew(sandbox):
+    assert await passes(sandbox)
+    await kill_zygote(sandbox)
+    await asyncio.sleep(0.3)
+
+    assert await passes(sandbox)
+    assert await sandbox.scrub() == ""
+
+
+async def test_a_zygote_that_is_killed_in_the_middle_of_a_run_ends_that_run_alone(sandbox):
+    assert await passes(sandbox)
+    await sandbox.write_file("test_a.py", b"import time\ndef test_a(): time.sleep(60)\n")
+    running = asyncio.ensure_future(sandbox.run(RunPytest(()), 20))
+    await asyncio.sleep(0.5)
+    await kill_zygote(sandbox)
+
+    assert (await asyncio.wait_for(running, 10)).exit_status == -signal.SIGKILL
+    assert await passes(sandbox)
+    assert await sandbox.scrub() == ""
+
+
+async def test_nothing_that_one_run_does_to_its_output_reaches_the_next(sandbox):
+    look = b"""
+import fcntl, os
+def test_a():
+    print(oct(fcntl.fcntl(1, fcntl.F_GETFL)), fcntl.fcntl(1, 1032), fcntl.fcntl(1, fcntl.F_GETSIG))
+    os.close(os.open("/dev/stdout", os.O_WRONLY))
+"""
+    flood = b"""
+import fcntl, os
+def test_a():
+    fcntl.fcntl(1, 1031, 1 << 20)
+    fcntl.fcntl(1, fcntl.F_SETSIG, 12)
+    fcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)
+    while True:
+        try: os.write(1, b"FORGED" * 999)
+        except BlockingIOError: pass
+"""
+    await sandbox.write_file("test_a.py", look)
+    before = await sandbox.run(RunPytest(("-q", "-s")), 20)
+    await sandbox.write_file("test_a.py", flood)
+    flooded = await sandbox.run(RunPytest(("-q", "-s")), 20)
+    await sandbox.write_file("test_a.py", look)
+    after = await sandbox.run(RunPytest(("-q", "-s")), 20)
+
+    assert b"1 passed" in before.output
+    assert flooded.output_truncated
+    assert after.output == before.output
+
+
+async def test_a_child_that_asks_for_the_zygote_as_its_sibling_s_parent_is_refused(sandbox):
+    source = b"""
+import ctypes, os
+def test_a():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0: os._exit(0)
+    assert ctypes.get_errno() == 1
+"""
+    await sandbox.write_file("test_a.py", source)
+
+    assert b"1 passed" in (await asyncio.wait_for(sandbox.run(RunPytest(("-q",)), 5), 10)).output
+    assert await passes(sandbox)
+
+
+@pytest.mark.parametrize("timeout_seconds", [0.0, 0.001, 0.01])
+async def test_a_timeout_holds_whenever_it_comes(sandbox, timeout_seconds):
+    assert await passes(sandbox)
+    await sandbox.write_file("test_a.py", b"import time\ndef test_a(): time.sleep(60)\n")
+    for _ in range(10):
+        done = await asyncio.wait_for(sandbox.run(RunPytest(()), timeout_seconds), 5)
+        assert done.timed_out
+
+    assert await passes(sandbox)
+
+
+async def test_an_interrupt_is_to_a_program_what_it_is_to_any(sandbox):
+    source = "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: print('caught')"
+
+    assert (await run(sandbox, source)).output == b"caught\n"
+
+
+async def test_a_sandbox_whose_loopback_was_used_is_not_used_again(sandbox):
+    source = """
+import http.server, threading, urllib.request
+server = http.server.HTTPServer(("127.0.0.1", 8000), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(urllib.request.urlopen("http://127.0.0.1:8000/").status)
+server.shutdown()
+"""
+    done = await run(sandbox, source)
+
+    assert done.output.splitlines()[-1] == b"200"
+    assert "network" in await sandbox.scrub()  # The port would be taken for a minute.

@@ -134,7 +134,7 @@ class DockerEngine:
         """Says whose doing it is that a sandbox does not answer; by the engine's evidence alone.
 
         A container that the kernel cut down for memory, or that still runs and is connected but does not answer,
-        was brought there by what ran in it. One that is gone, or an engine that is gone, is ours.
+        was brought there by what ran in it. One that is gone or paused, or an engine that is gone, is ours.
         """
         api = self._client.api
         try:
@@ -144,7 +144,7 @@ class DockerEngine:
             state = api.inspect_container(container_id)["State"]
         except (DockerException, requests.RequestException):
             return False
-        return bool(state["OOMKilled"] or (connected and state["Running"]))
+        return bool(state["OOMKilled"] or (connected and state["Running"] and not state["Paused"]))
 
     def seccomp_sha256(self, container_id: str) -> str:
         """Gives the hash of the profile that the engine says it applied; empty when it is the engine's own."""

@@ -63,7 +63,7 @@ class Assurance:
     """All that a gym can say for its sandboxes."""
 
     isolation: Isolation
-    """That of each of them: every start is compared with it."""
+    """That of the first of them, from inside; every further start is compared with what the engine was told."""
     self_tests: tuple[RuntimeResult, ...] = ()
     profile: str = "training"
     gaps: tuple[str, ...] = ()
@@ -88,6 +88,11 @@ _NO_CAPABILITY = "0" * 16
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _CPU_PERIOD = 100_000
 """The quota of a control group is a whole number of microseconds in so many."""
+
+
+def _quota(cpus: float) -> int:
+    """As the engine makes it of a whole number of billionths."""
+    return round(cpus * 1e9) * _CPU_PERIOD // 10**9
 
 
 def _page_down(size: int) -> str:
@@ -122,7 +127,7 @@ FACTS = (
     _Fact("memory_bytes", lambda limits: _page_down(limits.memory_bytes), _CONTROL_GROUP),
     _Fact("swap_bytes", lambda _: "0", "turn swap off, or boot with swapaccount=1"),
     _Fact("pids", lambda limits: str(limits.pids), _CONTROL_GROUP),
-    _Fact("cpus", lambda limits: f"{int(limits.cpus * _CPU_PERIOD) / _CPU_PERIOD:g}", _CONTROL_GROUP),
+    _Fact("cpus", lambda limits: f"{_quota(limits.cpus) / _CPU_PERIOD:g}", _CONTROL_GROUP),
     _Fact("file_bytes", lambda limits: str(limits.file_bytes), _RESOURCES),
     _Fact("open_files", lambda limits: str(limits.open_files), _RESOURCES),
     _Fact("core_bytes", lambda _: "0", _RESOURCES),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.version import InvalidVersion, Version
+
 PROFILES = ("training", "evaluation")
 """Training serves on a machine with gaps and says which; evaluation refuses it."""
-
-Version = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Requirement:
     reason: str
 
 
-_OLDEST_ENGINE: Version = (29, 5, 1)
-_OLDEST_RUNTIMES: dict[str, Version] = {"runc": (1, 2, 8)}
-"""Only for runtimes whose mended versions are known; another one has no pinned minimum and does not evaluate."""
-_OLDEST_KERNEL: Version = (6, 1)
+_OLDEST_ENGINE = Version("29.5.1")
+_OLDEST_RUNC: dict[tuple[int, ...], Version] = {(1, 2): Version("1.2.8"), (1, 3): Version("1.3.3")}
+"""By line of releases; older lines are not mended, later ones are from their first release on."""
+_OLDEST_KERNEL = Version("6.1")
 
 REQUIREMENTS = (
     Requirement(
@@ -51,12 +51,9 @@ REQUIREMENTS = (
         "CVE-2026-41567, -41568 and -42306: files of a container reached the host through the archive calls",
     ),
     Requirement(
-        lambda facts: (
-            facts.runtime in _OLDEST_RUNTIMES
-            and _version(facts.runtime_version) >= _OLDEST_RUNTIMES[facts.runtime]
-        ),
+        lambda facts: facts.runtime == "runc" and _is_mended_runc(facts.runtime_version),
         lambda facts: f"the runtime is {facts.runtime} {facts.runtime_version}",
-        "install runc 1.2.8 or later and serve with it",
+        "install runc 1.2.8, 1.3.3, 1.4.0 or later and serve with it",
         "CVE-2025-31133, -52565 and -52881: masked paths and /proc writes could be redirected; "
         "for other runtimes no version is pinned",
     ),
@@ -126,7 +123,15 @@ def read_machine(
     )
 
 
+def _is_mended_runc(text: str) -> bool:
+    version = _version(text)
+    return version >= _OLDEST_RUNC.get(version.release[:2], Version("1.4"))
+
+
 def _version(text: str) -> Version:
-    """Reads the numbers at the start; a text without any is older than everything."""
-    found = re.match(r"\D{0,8}?(\d+(?:\.\d+)*)", text)
-    return tuple(int(number) for number in found[1].split(".")) if found else ()
+    """Reads a version, or else the numbers at its start; one without any is older than everything."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        found = re.match(r"\D{0,8}?(\d+(?:\.\d+)*)", text)
+        return Version(found[1] if found else "0")

@@ -23,6 +23,7 @@ def become_child(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.setsid()
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)

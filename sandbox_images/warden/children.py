@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable
 
@@ -42,24 +43,41 @@ class Children:
         """The child that was forked here; 0 while none is, or the zygote has it."""
         self._exit_status: int | None = None
         """How the latest child ended."""
+        self._requests = 0
 
-    def run(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
+    def run(
+        self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview, requests: int
+    ) -> Ended:
         """Runs `job` as `uid` and keeps what it prints, whatever ends it; who fills `output` is killed.
 
-        Raises OSError when no child can be made.
+        When nobody can write to `requests` any more, nobody waits for the answer, and the container ends. Raises
+        OSError when no child can be made.
         """
         oom_kills = self.count_oom_kills()
         self._child, self._exit_status = 0, None
-        if jobs.wants_pytest(job):
-            ended = self._run_in_zygote(job, uid, timeout_seconds, output)
-        else:
-            ended = self._run_here(job, uid, timeout_seconds, output)
+        self._requests = requests
+        # As the episode: then it can open its own output again by name.
+        privileges.use_files_as(uid)
+        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(read_end, False)
+        try:
+            if jobs.wants_pytest(job):
+                ended = self._run_in_zygote(job, uid, timeout_seconds, output, read_end, write_end)
+            else:
+                self._fork(job, uid, write_end)
+                ended = self._watch(uid, read_end, timeout_seconds, output)
+        finally:
+            os.close(read_end)
         if self.count_oom_kills() > oom_kills:
             ended.flags |= frames.FLAG_OUT_OF_MEMORY
         return ended
 
     def load_pytest(self, *, workspace_is_empty: bool) -> Zygote:
         """Starts the zygote unless there is one, and does not wait for it. Raises OSError."""
+        self._reap()
+        if self._zygote and self._zygote.ended:
+            self._zygote.close()
+            self._zygote = None
         if self._zygote is None:
             self._zygote = Zygote(workspace_is_empty=workspace_is_empty)
         return self._zygote
@@ -79,30 +97,35 @@ class Children:
 
         By the kernel's own count, which no process can slip through by forking and ending.
         """
-        return self._count_tasks() - (2 if self._zygote else 1)
+        return self._count_tasks() - (2 if self._zygote and not self._zygote.ended else 1)
 
-    def _run_here(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
-        read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    def _fork(self, job: memoryview, uid: int, write_end: int) -> None:
+        try:
+            self._child = os.fork()
+            if self._child == 0:
+                become_child(bytes(job), uid, write_end)
+        finally:
+            os.close(write_end)
+
+    def _run_in_zygote(
+        self,
+        job: memoryview,
+        uid: int,
+        timeout_seconds: float,
+        output: memoryview,
+        read_end: int,
+        write_end: int,
+    ) -> Ended:
         try:
             try:
-                self._child = os.fork()
-                if self._child == 0:
-                    become_child(bytes(job), uid, write_end)
+                zygote = self.load_pytest(workspace_is_empty=False)
+                zygote.wait_until_ready()
+                zygote.start(job, uid, write_end)
             finally:
                 os.close(write_end)
-            return self._watch(uid, read_end, timeout_seconds, output)
-        finally:
-            os.close(read_end)
-
-    def _run_in_zygote(self, job: memoryview, uid: int, timeout_seconds: float, output: memoryview) -> Ended:
-        try:
-            zygote = self.load_pytest(workspace_is_empty=False)
-            zygote.wait_until_ready()
-            zygote.start(job, uid)
-            return self._watch(uid, zygote.output, timeout_seconds, output, zygote)
+            return self._watch(uid, read_end, timeout_seconds, output, zygote)
         except ZygoteLost:
             # Out of memory, as the counter will say. What it was running is an orphan, and the warden's.
-            self._forget_zygote()
             self.kill_all(uid)
             return Ended(-signal.SIGKILL, 0, 0)
 
@@ -116,14 +139,17 @@ class Children:
     ) -> Ended:
         """Waits for the child, here or in the zygote, and ends whatever it left. Raises ZygoteLost."""
         deadline = time.monotonic() + timeout_seconds
-        os.set_blocking(read_end, False)
+        reports = zygote.descriptor if zygote else -1
         poll = select.poll()
-        for descriptor in (read_end, self._wake_read, *([zygote.reports] if zygote else [])):
+        for descriptor in (read_end, self._wake_read, *([reports] if zygote else [])):
             poll.register(descriptor, select.POLLIN)
+        poll.register(self._requests, 0)  # Tells that the other end was closed, and nothing else.
         length, flags = 0, 0
         while self._exit_status is None and flags == 0:
             left_ms = max(0, round((deadline - time.monotonic()) * 1000))
             ready = [descriptor for descriptor, _ in poll.poll(left_ms)]
+            if self._requests in ready:
+                sys.exit()
             if read_end in ready:
                 count = _read_some(read_end, output[length:])
                 length += count
@@ -134,14 +160,17 @@ class Children:
             if self._wake_read in ready:
                 os.read(self._wake_read, 4096)
                 self._reap()
-            if zygote and zygote.reports in ready:
+            if zygote and reports in ready:
                 self._exit_status = zygote.report()
             # Whatever was ready: who prints or dies without a pause gains no time by it.
             if self._exit_status is None and time.monotonic() >= deadline:
                 flags |= frames.FLAG_TIMED_OUT
         self.kill_all(uid)
-        if zygote and self._exit_status is None:
-            self._exit_status = zygote.report()
+        while zygote and self._exit_status is None:
+            # The zygote may not even have forked yet.
+            if _is_readable(reports, _PAUSE_MS):
+                self._exit_status = zygote.report()
+            self.kill_all(uid)
         # Everybody who could write is gone: what is still in the pipe is all there will ever be.
         while length < len(output) and (count := _read_some(read_end, output[length:])):
             length += count
@@ -165,12 +194,13 @@ class Children:
             if process_id == self._child:
                 self._exit_status = os.waitstatus_to_exitcode(wait_status)
             elif self._zygote and process_id == self._zygote.process_id:
-                self._forget_zygote()
+                self._zygote.ended = True
 
-    def _forget_zygote(self) -> None:
-        if self._zygote:
-            self._zygote.close()
-        self._zygote = None
+
+def _is_readable(descriptor: int, wait_ms: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(wait_ms))
 
 
 def _read_some(descriptor: int, into: memoryview) -> int:

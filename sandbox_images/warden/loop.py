@@ -91,7 +91,7 @@ class Warden:
                 )
                 self._send(Status.OK)
             case Operation.RUN:
-                ended = self._children.run(body, uid, timeout_seconds, output)
+                ended = self._children.run(body, uid, timeout_seconds, output, self._requests)
                 text = output[: min(ended.output_bytes, output_limit)]
                 self._send(Status.OK, ended.exit_status, ended.flags, text)
                 self._wipe_output()

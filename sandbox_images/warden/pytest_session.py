@@ -6,12 +6,14 @@ configured too, in a workspace that was still empty; it does for a workspace of 
 conftest.py, and options that pytest looks at late. The difference is a third of the time of a small run.
 
 This reaches into the pytest of the image (Debian's 7.2), which mypy does not see; a test compares the output with
-that of `python3 -m pytest` over repositories of many kinds.
+that of `python3 -m pytest` over repositories of many kinds. The workspace is not on the path of modules by itself,
+which is how the command `pytest` does it.
 """
 
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,12 +50,14 @@ _flat: Any = None
 
 def prepare(*, workspace_is_empty: bool) -> None:
     """Lets pytest load, once and before the first fork, whatever it needs to run, to pass and to explain a failure."""
+    sys.argv = ["pytest"]
     path, hooks = sys.path[:], sys.meta_path[:]
     standard_output, sys.stdout = sys.stdout, open(os.devnull, "w")
     pytest.main([*_ALWAYS, "--rootdir", _SAMPLE, _SAMPLE])
     sys.stdout = standard_output
     sys.path[:], sys.meta_path[:] = path, hooks
     sys.modules.pop("test_sample")
+    tempfile.tempdir = None  # Found anew by each run: this one may be full.
     # Observations hold no durations: the same actions give the same tokens.
     _pytest.timing.time = _pytest.timing.perf_counter = lambda: 0.0
     _pytest.fixtures.pytest_sessionstart = _start_session

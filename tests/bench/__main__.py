@@ -149,6 +149,8 @@ def main() -> int:
         "--only", default="", metavar="NAME", help=f"what starts with this: {', '.join(known)}"
     )
     options = parser.parse_args()
+    if not options.seconds > 0:
+        parser.error(f"--seconds must be more than 0, not {options.seconds}")
     names = [name for name in known if name.startswith(options.only)]
     if not names:
         parser.error(f"nothing starts with {options.only!r}: choose from {', '.join(known)}")
