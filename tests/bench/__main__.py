@@ -7,6 +7,7 @@ says something, cpu_ms: what the whole machine worked each time, client included
 import argparse
 import asyncio
 import gc
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -25,14 +26,16 @@ _SINGLE_USE_AT_ONCE = 4
 _CAPACITY = 64
 """As `make gym-up` has it."""
 
-PLAIN_PROCESSES = Contender(baselines.play_processes, at_once=2)
-DOCKER_EXEC = Contender(baselines.play_docker_exec, at_once=4)
+_CORES = os.cpu_count() or 2
+
+DOCKER_EXEC = Contender(baselines.play_docker_exec, at_once=2 * _CORES)
 
 
 async def reuse_rate(service: Service, seconds: float) -> None:
     """Coding episodes in sandboxes that are used again."""
     ours = Contender(service.player.play_coding, _EPISODES_AT_ONCE, service.settle)
-    coding, plain, by_exec = await measure([ours, PLAIN_PROCESSES, DOCKER_EXEC], seconds)
+    async with baselines.plain_processes(_CORES) as play:
+        coding, plain, by_exec = await measure([ours, Contender(play, _CORES), DOCKER_EXEC], seconds)
     compare_rates("coding_episode_rate.reuse", coding, "plain_processes", plain)
     compare_rates("coding_episode_rate.reuse", coding, "docker_exec", by_exec)
 
@@ -42,8 +45,9 @@ async def single_use_rate(service: Service, seconds: float) -> None:
     client = docker.from_env()
     engine = Contender(lambda: baselines.play_engine_start_remove(client), _SINGLE_USE_AT_ONCE)
     ours = Contender(service.player.play_coding, _SINGLE_USE_AT_ONCE, service.settle)
-    contenders = [ours, engine, PLAIN_PROCESSES, DOCKER_EXEC]
-    coding, started, plain, by_exec = await measure(contenders, seconds)
+    async with baselines.plain_processes(_CORES) as play:
+        contenders = [ours, engine, Contender(play, _CORES), DOCKER_EXEC]
+        coding, started, plain, by_exec = await measure(contenders, seconds)
     compare_rates("coding_episode_rate.single_use", coding, "engine_start_remove", started)
     compare_rates("coding_episode_rate.single_use", coding, "plain_processes", plain)
     compare_rates("coding_episode_rate.single_use", coding, "docker_exec", by_exec)

@@ -1,13 +1,14 @@
-"""The same work as others do it: plain child processes without any wall, and `docker run` + `docker exec`."""
+"""The same work as others do it: plain child processes without any wall, and `docker run` + `docker exec`.
+
+All sides run the Python and the pytest of the sandbox image. The plain processes live in a container for no other
+reason: it has no limits and no seccomp profile, and each episode in it starts its processes directly.
+"""
 
 import asyncio
 import json
 import os
-import sys
-import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import docker
 
@@ -44,16 +45,58 @@ async def run(*argv: str, cwd: str | None = None, content: str = "") -> str:
     return output.decode()
 
 
-async def play_processes() -> None:
-    """Reads and writes files directly; pytest and the hidden tests are child processes."""
+PLAYS_PROCESSES = f"""
+import json, os, subprocess, sys, tempfile
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+for _ in sys.stdin:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        (path / "zorp.py").write_text(SOURCE)
-        (path / "test_zorp.py").write_text(TESTS)
-        source = (path / "zorp.py").read_text()
-        (path / "zorp.py").write_text(source.replace(FAULTY_LINE, REPAIRED_LINES))
-        await run(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", cwd=folder)
-        json.loads(await run(sys.executable, "-I", "-c", HIDDEN, cwd=folder))
+        for name, content in (("zorp.py", {SOURCE!r}), ("test_zorp.py", {TESTS!r})):
+            with open(f"{{folder}}/{{name}}", "w") as file: file.write(content)
+        with open(f"{{folder}}/zorp.py") as file: source = file.read()
+        with open(f"{{folder}}/zorp.py", "w") as file: file.write(source.replace({FAULTY_LINE!r}, {REPAIRED_LINES!r}))
+        tests = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        subprocess.run(tests, cwd=folder, check=True, stdout=subprocess.PIPE)
+        hidden = [sys.executable, "-I", "-c", {HIDDEN!r}]
+        json.loads(subprocess.run(hidden, cwd=folder, check=True, stdout=subprocess.PIPE).stdout)
+    print("played", flush=True)
+"""
+
+
+@asynccontextmanager
+async def plain_processes(at_once: int) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Gives a function that plays an episode by child processes; so many of them can play at once."""
+    argv = (
+        "docker",
+        "run",
+        "-i",
+        "--rm",
+        "--security-opt",
+        "seccomp=unconfined",
+        "--network",
+        "none",
+        "--tmpfs",
+        "/tmp:exec",
+    )
+    python = ("--entrypoint", "/usr/bin/python3", image_reference(), "-c", PLAYS_PROCESSES)
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    players = [await asyncio.create_subprocess_exec(*argv, *python, **pipes) for _ in range(at_once)]
+    free: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()
+    for player in players:
+        free.put_nowait(player)
+
+    async def play() -> None:
+        player = await free.get()
+        assert player.stdin
+        assert player.stdout
+        player.stdin.write(b"\n")
+        assert await player.stdout.readline() == b"played\n"
+        free.put_nowait(player)
+
+    try:
+        yield play
+    finally:
+        for player in players:
+            await player.communicate(b"")  # Closes its input, which is its end.
 
 
 async def play_docker_exec() -> None:
