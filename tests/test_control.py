@@ -120,7 +120,7 @@ def test_a_second_service_of_one_folder_is_refused(folder):
 
 
 def test_a_service_that_cannot_start_says_why(folder):
-    with pytest.raises(control.ControlError, match="--capacity must be at least 1"):
+    with pytest.raises(control.ControlError, match="--capacity must be from 1 to"):
         control.up(folder, ("--capacity", "0"))
 
 
