@@ -38,11 +38,13 @@ def up(folder: Path, serve_arguments: Sequence[str]) -> pb.GetGymInfoResponse:
     state = StateFolder(folder)
     info = _ask(state)
     if info is not None and not _is_current(state):
-        print("the sandbox image has changed: starting the service again")
+        print("the sandbox image has changed: starting the service again", file=sys.stderr)
         down(folder)
         info = None
     if info is not None and serve_arguments:
-        print("serves already: options take effect with the next start, after `make gym-down`")
+        print(
+            "serves already: options take effect with the next start, after `make gym-down`", file=sys.stderr
+        )
     process: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + _START_SECONDS
     while info is None:
@@ -52,7 +54,7 @@ def up(folder: Path, serve_arguments: Sequence[str]) -> pb.GetGymInfoResponse:
             raise ControlError(f"the service did not serve within {_START_SECONDS:g} s; see {state.log}")
         # Another service that is about to start or to stop is waited for.
         if process is None and state.holder() is None:
-            print("starting   every wall of a sandbox is tried first, a few seconds", flush=True)
+            print("starting   every wall of a sandbox is tried first, a few seconds", file=sys.stderr)
             process = _start(state, serve_arguments)
         elif process is not None and process.poll() is not None:
             if process.returncode in (0, -signal.SIGTERM):
