@@ -105,6 +105,11 @@ attempt("quotactl", 179, 60, -1, 0, 0, 0)
 attempt("quotactl_fd", 443, 443, -1, 0, 0, 0)
 attempt("lookup_dcookie", 212, 18, 0, 0, 0)
 attempt("personality(ADDR_NO_RANDOMIZE)", 135, 92, 0x40000)
+attempt("prctl(PR_SET_MEMORY_MERGE)", 157, 167, 67, 1, 0, 0, 0)
+attempt("prctl(PR_SCHED_CORE)", 157, 167, 62, 0, 0, 0, 0)
+attempt("madvise(MADV_MERGEABLE)", 28, 233, 0, 0, 12)
+attempt("memfd_create(MFD_HUGETLB)", 319, 279, 1, 4)
+attempt("mmap(MAP_HUGETLB)", 9, 222, 0, 1 << 21, 3, 0x40022, -1, 0)
 """,
     "machine": """
 attempt("init_module", 175, 105, 0, 0, 0)
@@ -142,6 +147,7 @@ attempt("name_to_handle_at", 303, 264, -1, 1, 1, 1, 0)
 attempt("setns", 308, 268, -1, 0)
 for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
     attempt(f"clone({flag:#x})", 56, 220, flag | 17, 0, 0, 0, 0)
+attempt("clone(CLONE_PARENT)", 56, 220, 0x8000 | 17, 0, 0, 0, 0)
 attempt("clone3", 435, 435, 1, 88)
 for flag in (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
     attempt(f"unshare({flag:#x})", 272, 97, flag)
