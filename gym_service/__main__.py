@@ -172,18 +172,18 @@ def _self_test(arguments: argparse.Namespace, rest: list[str]) -> int:
     from gym_service.sandbox import selftest
     from gym_service.sandbox.base import SandboxLost
     from gym_service.sandbox.docker import DockerEngine
-    from gym_service.sandbox.selftest_checks import LIMITS
+    from gym_service.sandbox.policy import SandboxLimits
     from gym_service.server import find_gaps
     from sandbox_images.build import image_reference
 
     # Not the service's own, which would clear these sandboxes away when it starts.
     owner = f"{StateFolder(arguments.state_folder).owner}-self-test"
     try:
-        first = DockerEngine(image_reference(), LIMITS, owner, arguments.runtime)
+        first = DockerEngine(image_reference(), SandboxLimits(), owner, arguments.runtime)
         first.remove_leftovers()
         results = []
         for runtime in (first.facts.runtime,) if arguments.runtime else first.runtimes:
-            engine = DockerEngine(image_reference(), LIMITS, owner, runtime)
+            engine = DockerEngine(image_reference(), SandboxLimits(), owner, runtime)
             results.append(asyncio.run(selftest.try_runtime(engine)))
             _print_result(engine.facts.runtime_version, results[-1])
         gaps = find_gaps(first)

@@ -28,7 +28,6 @@ from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.isolation import Assurance, RuntimeResult
 from gym_service.sandbox.machine import gaps, read_machine
 from gym_service.sandbox.pool import Pool, StartSandbox
-from gym_service.sandbox.selftest_checks import LIMITS
 from gym_service.servicer import GymServicer, abort
 from gym_service.state import Endpoint, StateFolder
 from sandbox_images.build import image_reference
@@ -126,7 +125,7 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         leftovers = await asyncio.to_thread(engine.remove_leftovers)
         if leftovers:
             logger.info("removed %d containers of an earlier service", leftovers)
-        assurance = await _assure(engine, config, image, state.owner)
+        assurance = await _assure(engine, config)
         # What is loaded by now stays: to look through it again and again would cost every episode its share.
         gc.collect()
         gc.freeze()
@@ -149,7 +148,7 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
             logger.warning("what is left on the engine could not be removed: %s", error)
 
 
-async def _assure(engine: DockerEngine, config: ServiceConfig, image: str, owner: str) -> Assurance:
+async def _assure(engine: DockerEngine, config: ServiceConfig) -> Assurance:
     """Tries every wall before anything is served. Raises SandboxLost, naming what does not hold and what to do."""
     found = find_gaps(engine)
     if found and config.profile == "evaluation":
@@ -157,8 +156,7 @@ async def _assure(engine: DockerEngine, config: ServiceConfig, image: str, owner
     for gap in found:
         logger.warning("gap of this machine: %s", gap)
     runtime, *others = engine.runtimes
-    tried = await asyncio.to_thread(DockerEngine, image, LIMITS, owner, runtime)
-    result = await selftest.try_runtime(tried)
+    result = await selftest.try_runtime(engine)
     if not result.offered:
         failures = [f"{check.name}: {check.observed}; {check.remedy}" for check in result.failures]
         raise SandboxLost(f"the runtime {runtime} does not hold:\n  " + "\n  ".join(failures))

@@ -269,8 +269,8 @@ async def test_a_sandbox_whose_runtime_lets_go_is_a_failure_and_no_hang(monkeypa
     killed = engine()
     start = killed.start
 
-    async def start_and_kill():
-        sandbox = await start()
+    async def start_and_kill(limits):
+        sandbox = await start(limits)
         client.api.kill(sandbox._container_id)
         return sandbox
 

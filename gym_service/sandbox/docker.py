@@ -48,7 +48,6 @@ _START_TIMEOUT_SECONDS = 60.0
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
-_UNKNOWN = Status.FAILED, Status.NOT_CLEAN
 
 
 class DockerEngine:
@@ -364,5 +363,4 @@ def _encode(job: Job) -> bytes:
         }
     else:
         fields = {"kind": _JOB_KINDS[type(job)], "argv": job.argv}
-    # As it is, not escaped: the longest command that the tools let through must fit into the job of a zygote.
-    return json.dumps(fields, ensure_ascii=isinstance(job, CallFunction)).encode()
+    return json.dumps(fields).encode()

@@ -78,10 +78,10 @@ class _Fact:
 
 
 _RIGHTS = "use a runtime that applies the capabilities and flags of the container's configuration (runc)"
-_CONTROL_GROUP = (
+CONTROL_GROUP_REMEDY = (
     "use a runtime that puts the container in a control group of its own with the limits set (runc)"
 )
-_RESOURCES = "use a runtime that sets the resource limits of the configuration (runc)"
+RESOURCES_REMEDY = "use a runtime that sets the resource limits of the configuration (runc)"
 _MOUNTS = "use a runtime that mounts tmpfs with size, nr_inodes and flags (runc)"
 
 _NO_CAPABILITY = "0" * 16
@@ -124,15 +124,15 @@ FACTS = (
         "network_interfaces", lambda _: "lo", "use a runtime that gives the container a network of its own"
     ),
     _Fact("root_file_system", lambda _: "read-only", _MOUNTS),
-    _Fact("memory_bytes", lambda limits: _page_down(limits.memory_bytes), _CONTROL_GROUP),
+    _Fact("memory_bytes", lambda limits: _page_down(limits.memory_bytes), CONTROL_GROUP_REMEDY),
     _Fact("swap_bytes", lambda _: "0", "turn swap off, or boot with swapaccount=1"),
-    _Fact("pids", lambda limits: str(limits.pids), _CONTROL_GROUP),
-    _Fact("cpus", lambda limits: f"{_quota(limits.cpus) / _CPU_PERIOD:g}", _CONTROL_GROUP),
-    _Fact("file_bytes", lambda limits: str(limits.file_bytes), _RESOURCES),
-    _Fact("open_files", lambda limits: str(limits.open_files), _RESOURCES),
-    _Fact("core_bytes", lambda _: "0", _RESOURCES),
-    _Fact("locked_memory_bytes", lambda _: str(64 << 10), _RESOURCES),
-    _Fact("message_queue_bytes", lambda _: "0", _RESOURCES),
+    _Fact("pids", lambda limits: str(limits.pids), CONTROL_GROUP_REMEDY),
+    _Fact("cpus", lambda limits: f"{_quota(limits.cpus) / _CPU_PERIOD:g}", CONTROL_GROUP_REMEDY),
+    _Fact("file_bytes", lambda limits: str(limits.file_bytes), RESOURCES_REMEDY),
+    _Fact("open_files", lambda limits: str(limits.open_files), RESOURCES_REMEDY),
+    _Fact("core_bytes", lambda _: "0", RESOURCES_REMEDY),
+    _Fact("locked_memory_bytes", lambda _: str(64 << 10), RESOURCES_REMEDY),
+    _Fact("message_queue_bytes", lambda _: "0", RESOURCES_REMEDY),
     *_folder_facts("workspace", lambda limits: limits.workspace_bytes, "nosuid,nodev"),
     *_folder_facts("temporary", lambda limits: limits.workspace_bytes, "nosuid,nodev,noexec"),
     *_folder_facts("shared_memory", lambda limits: limits.shared_memory_bytes, "nosuid,nodev,noexec"),

@@ -29,14 +29,14 @@ def draw_uids() -> tuple[int, int]:
 
 
 async def try_runtime(engine: DockerEngine) -> RuntimeResult:
-    """Runs the self-test on the runtime of an engine, which must have been made with LIMITS.
+    """Runs the self-test on the runtime of an engine.
 
     A sandbox that cannot be started, or is lost, is a wall that does not hold.
     """
     results: list[CheckResult] = []
     sandboxes: list[DockerSandbox] = []
     try:
-        started = await asyncio.gather(engine.start(), engine.start(), return_exceptions=True)
+        started = await asyncio.gather(engine.start(LIMITS), engine.start(LIMITS), return_exceptions=True)
         sandboxes = [sandbox for sandbox in started if isinstance(sandbox, DockerSandbox)]
         for failure in started:
             if isinstance(failure, BaseException):

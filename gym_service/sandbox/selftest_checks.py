@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gym_service.sandbox.isolation import CONTROL_GROUP_REMEDY, RESOURCES_REMEDY
 from gym_service.sandbox.policy import SandboxLimits
 
 LIMITS = SandboxLimits(
@@ -36,10 +37,6 @@ class Check:
 
 
 _SECCOMP = "let the engine and its runtime apply the seccomp profile (libseccomp 2.5, CONFIG_SECCOMP_FILTER)"
-_CONTROL_GROUP = (
-    "use a runtime that puts the container in a control group of its own with the limits set (runc)"
-)
-_RESOURCES = "use a runtime that sets the resource limits of the configuration (runc)"
 _MOUNTS = "use a runtime that mounts tmpfs with size and nr_inodes, and the root read-only (runc)"
 _MASKS = "use a runtime that applies MaskedPaths and adds no devices"
 _WARDEN = "use a runtime that gives the container a PID namespace of its own and keeps UIDs apart (runc)"
@@ -400,7 +397,7 @@ print(failed, "of 8 refused")
 _PIDS = f"({LIMITS.pids - 2}|{LIMITS.pids - 1}) of {LIMITS.pids}"
 """PID 1 counts, and nothing else but the program."""
 
-CPU_QUOTA = Check("cpu_quota", [_CPU], "held .*", _CONTROL_GROUP)
+CPU_QUOTA = Check("cpu_quota", [_CPU], "held .*", CONTROL_GROUP_REMEDY)
 
 NEIGHBORS = Check(
     "neighbors_kept_apart",
@@ -431,16 +428,16 @@ CHECKS = (
         "signal refused, look refused, UID another, capabilities 0+e0 of 0+",
         _WARDEN,
     ),
-    Check("process_limit", [_FORK], f"{_PIDS} processes", _CONTROL_GROUP),
-    Check("thread_limit", [_THREADS], f"{_PIDS} threads", _CONTROL_GROUP),
+    Check("process_limit", [_FORK], f"{_PIDS} processes", CONTROL_GROUP_REMEDY),
+    Check("thread_limit", [_THREADS], f"{_PIDS} threads", CONTROL_GROUP_REMEDY),
     Check("folder_size", [_FILL], r"\S+ stopped.*, \S+ stopped.*, \S+ stopped.*", _MOUNTS),
     Check("folder_inodes", [_INODES], r"\S+ stopped.*, \S+ stopped.*, \S+ stopped.*", _MOUNTS),
     Check("no_execution", [_NO_EXECUTION], "/tmp refused /dev/shm refused", _MOUNTS),
-    Check("descriptor_limit", [_DESCRIPTORS], r"stopped at \d+ descriptors", _RESOURCES),
-    Check("file_size", [_FILE], r"stopped at \d+ KiB", _RESOURCES),
-    Check("no_core", [_CORE], "no core", _RESOURCES),
-    Check("locked_memory", [_LOCKED], "refused", _RESOURCES),
-    Check("memory_limit", [_MEMORY], "out of memory", _CONTROL_GROUP),
+    Check("descriptor_limit", [_DESCRIPTORS], r"stopped at \d+ descriptors", RESOURCES_REMEDY),
+    Check("file_size", [_FILE], r"stopped at \d+ KiB", RESOURCES_REMEDY),
+    Check("no_core", [_CORE], "no core", RESOURCES_REMEDY),
+    Check("locked_memory", [_LOCKED], "refused", RESOURCES_REMEDY),
+    Check("memory_limit", [_MEMORY], "out of memory", CONTROL_GROUP_REMEDY),
     Check("nothing_left", [_SETSID, _COUNT], "0 left", _WARDEN),
     Check(
         "output_limit",

@@ -6,7 +6,6 @@ reason: it has no limits and no seccomp profile, and each episode in it starts i
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -31,14 +30,10 @@ HIDDEN = (
 )
 
 
-async def run(*argv: str, cwd: str | None = None, content: str = "") -> str:
+async def run(*argv: str, content: str = "") -> str:
     """Runs a program to its end and returns what it printed."""
     process = await asyncio.create_subprocess_exec(
-        *argv,
-        cwd=cwd,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        *argv, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     output, _ = await process.communicate(content.encode())
     assert process.returncode == 0, output
