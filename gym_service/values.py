@@ -1,5 +1,6 @@
 """The currency of the service: plain values, free of proto and gRPC, that the floors hand to each other."""
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -123,6 +124,10 @@ class Verdict:
     reason: str = ""
     """Why, without giving a hidden test away."""
     submission_sha256: str = ""
+    flags: tuple[str, ...] = ()
+    """What stands out in the submission; decides nothing."""
+    evidence: tuple[str, ...] = ()
+    """What the grader saw, hidden tests included: for the record that the service keeps, never for a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +135,20 @@ class Submission:
     """The files that an episode leaves behind, read once when it ends."""
 
     files: dict[str, bytes] = field(default_factory=dict)
+    """The file of a function; of a repository what was changed or added, as far as it is graded."""
+    deleted: tuple[str, ...] = ()
+    """The files of the repository that are gone, as far as it is graded; sorted."""
+    ignored: tuple[str, ...] = ()
+    """What else differs from the repository at the start and does not count: tests, configuration, scratch files."""
     refusal: str = ""
     """Why there is nothing to grade; empty when there is."""
+
+    @property
+    def sha256(self) -> str:
+        """The hash over what is graded, in hexadecimal."""
+        digest = hashlib.sha256()
+        parts = [part for path, content in sorted(self.files.items()) for part in (path.encode(), content)]
+        for part in [b"%d" % len(parts), *parts, *(path.encode() for path in self.deleted)]:
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        return digest.hexdigest()

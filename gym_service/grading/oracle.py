@@ -5,7 +5,6 @@ one to the next; the answers are parsed by `records` and compared here with what
 """
 
 import asyncio
-import hashlib
 import random
 from collections.abc import Sequence
 
@@ -45,7 +44,7 @@ async def grade(
     """
     path = f"{instance.function_name}.py"
     refusal = submission.refusal or _refusal(submission.files.get(path))
-    digest = _digest(submission)
+    digest = submission.sha256
     public = instance.public_cases
     if refusal:
         zero = TestCount(0, len(hidden)), TestCount(0, len(public))
@@ -106,12 +105,3 @@ def _refusal(content: bytes | None) -> str:
     if b"\0" in content:
         return "the file to grade is binary"
     return ""
-
-
-def _digest(submission: Submission) -> str:
-    digest = hashlib.sha256()
-    for path, content in sorted(submission.files.items()):
-        for part in (path.encode(), content):
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
-    return digest.hexdigest()

@@ -118,14 +118,16 @@ class Toolset(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., max_turns: _Optional[int] = ..., max_edits: _Optional[int] = ...) -> None: ...
 
 class Suite(_message.Message):
-    __slots__ = ("name", "task_count", "toolsets")
+    __slots__ = ("name", "task_count", "toolsets", "unproven_count")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOOLSETS_FIELD_NUMBER: _ClassVar[int]
+    UNPROVEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     task_count: int
     toolsets: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., task_count: _Optional[int] = ..., toolsets: _Optional[_Iterable[str]] = ...) -> None: ...
+    unproven_count: int
+    def __init__(self, name: _Optional[str] = ..., task_count: _Optional[int] = ..., toolsets: _Optional[_Iterable[str]] = ..., unproven_count: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("task_id", "suite", "split", "family")
@@ -354,7 +356,7 @@ class TestCount(_message.Message):
     def __init__(self, passed: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("status", "hidden", "public", "reason", "grader_version", "submission_sha256", "image_digest", "isolation")
+    __slots__ = ("status", "hidden", "public", "reason", "grader_version", "submission_sha256", "image_digest", "isolation", "task_sha256", "seccomp_sha256", "seed_sha256", "content_sha256", "signature", "flags", "from_cache")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_FIELD_NUMBER: _ClassVar[int]
@@ -363,6 +365,13 @@ class Verdict(_message.Message):
     SUBMISSION_SHA256_FIELD_NUMBER: _ClassVar[int]
     IMAGE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    TASK_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SECCOMP_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SEED_SHA256_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    FLAGS_FIELD_NUMBER: _ClassVar[int]
+    FROM_CACHE_FIELD_NUMBER: _ClassVar[int]
     status: VerdictStatus
     hidden: TestCount
     public: TestCount
@@ -371,7 +380,14 @@ class Verdict(_message.Message):
     submission_sha256: str
     image_digest: str
     isolation: Isolation
-    def __init__(self, status: _Optional[_Union[VerdictStatus, str]] = ..., hidden: _Optional[_Union[TestCount, _Mapping]] = ..., public: _Optional[_Union[TestCount, _Mapping]] = ..., reason: _Optional[str] = ..., grader_version: _Optional[str] = ..., submission_sha256: _Optional[str] = ..., image_digest: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, _Mapping]] = ...) -> None: ...
+    task_sha256: str
+    seccomp_sha256: str
+    seed_sha256: str
+    content_sha256: str
+    signature: str
+    flags: _containers.RepeatedScalarFieldContainer[str]
+    from_cache: bool
+    def __init__(self, status: _Optional[_Union[VerdictStatus, str]] = ..., hidden: _Optional[_Union[TestCount, _Mapping]] = ..., public: _Optional[_Union[TestCount, _Mapping]] = ..., reason: _Optional[str] = ..., grader_version: _Optional[str] = ..., submission_sha256: _Optional[str] = ..., image_digest: _Optional[str] = ..., isolation: _Optional[_Union[Isolation, _Mapping]] = ..., task_sha256: _Optional[str] = ..., seccomp_sha256: _Optional[str] = ..., seed_sha256: _Optional[str] = ..., content_sha256: _Optional[str] = ..., signature: _Optional[str] = ..., flags: _Optional[_Iterable[str]] = ..., from_cache: _Optional[bool] = ...) -> None: ...
 
 class EpisodeSeed(_message.Message):
     __slots__ = ("run_seed", "group", "index")
@@ -388,7 +404,7 @@ class GetGymInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetGymInfoResponse(_message.Message):
-    __slots__ = ("service_version", "toolsets", "suites", "tokenizers", "isolation", "capacity", "live_episodes", "max_lease", "max_message_bytes", "warm_sandboxes", "self_tests", "pool", "profile", "gaps")
+    __slots__ = ("service_version", "toolsets", "suites", "tokenizers", "isolation", "capacity", "live_episodes", "max_lease", "max_message_bytes", "warm_sandboxes", "self_tests", "pool", "profile", "gaps", "grading")
     SERVICE_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOOLSETS_FIELD_NUMBER: _ClassVar[int]
     SUITES_FIELD_NUMBER: _ClassVar[int]
@@ -403,6 +419,7 @@ class GetGymInfoResponse(_message.Message):
     POOL_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
+    GRADING_FIELD_NUMBER: _ClassVar[int]
     service_version: str
     toolsets: _containers.RepeatedCompositeFieldContainer[Toolset]
     suites: _containers.RepeatedCompositeFieldContainer[Suite]
@@ -417,7 +434,49 @@ class GetGymInfoResponse(_message.Message):
     pool: PoolStatus
     profile: str
     gaps: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, service_version: _Optional[str] = ..., toolsets: _Optional[_Iterable[_Union[Toolset, _Mapping]]] = ..., suites: _Optional[_Iterable[_Union[Suite, _Mapping]]] = ..., tokenizers: _Optional[_Iterable[_Union[Tokenizer, _Mapping]]] = ..., isolation: _Optional[_Union[Isolation, _Mapping]] = ..., capacity: _Optional[int] = ..., live_episodes: _Optional[int] = ..., max_lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., warm_sandboxes: _Optional[int] = ..., self_tests: _Optional[_Iterable[_Union[RuntimeSelfTest, _Mapping]]] = ..., pool: _Optional[_Union[PoolStatus, _Mapping]] = ..., profile: _Optional[str] = ..., gaps: _Optional[_Iterable[str]] = ...) -> None: ...
+    grading: GradingStatus
+    def __init__(self, service_version: _Optional[str] = ..., toolsets: _Optional[_Iterable[_Union[Toolset, _Mapping]]] = ..., suites: _Optional[_Iterable[_Union[Suite, _Mapping]]] = ..., tokenizers: _Optional[_Iterable[_Union[Tokenizer, _Mapping]]] = ..., isolation: _Optional[_Union[Isolation, _Mapping]] = ..., capacity: _Optional[int] = ..., live_episodes: _Optional[int] = ..., max_lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_message_bytes: _Optional[int] = ..., warm_sandboxes: _Optional[int] = ..., self_tests: _Optional[_Iterable[_Union[RuntimeSelfTest, _Mapping]]] = ..., pool: _Optional[_Union[PoolStatus, _Mapping]] = ..., profile: _Optional[str] = ..., gaps: _Optional[_Iterable[str]] = ..., grading: _Optional[_Union[GradingStatus, _Mapping]] = ...) -> None: ...
+
+class GradingStatus(_message.Message):
+    __slots__ = ("verdicts", "retries", "infrastructure_errors", "alarms", "cache_hits", "cache_misses", "flags", "public_only")
+    class VerdictsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class InfrastructureErrorsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class FlagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    INFRASTRUCTURE_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
+    FLAGS_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_ONLY_FIELD_NUMBER: _ClassVar[int]
+    verdicts: _containers.ScalarMap[str, int]
+    retries: int
+    infrastructure_errors: _containers.ScalarMap[str, int]
+    alarms: _containers.RepeatedScalarFieldContainer[str]
+    cache_hits: int
+    cache_misses: int
+    flags: _containers.ScalarMap[str, int]
+    public_only: int
+    def __init__(self, verdicts: _Optional[_Mapping[str, int]] = ..., retries: _Optional[int] = ..., infrastructure_errors: _Optional[_Mapping[str, int]] = ..., alarms: _Optional[_Iterable[str]] = ..., cache_hits: _Optional[int] = ..., cache_misses: _Optional[int] = ..., flags: _Optional[_Mapping[str, int]] = ..., public_only: _Optional[int] = ...) -> None: ...
 
 class ListTasksRequest(_message.Message):
     __slots__ = ("suite", "split", "page_size", "page_token")
@@ -536,12 +595,14 @@ class GradeEpisodeRequest(_message.Message):
     def __init__(self, episode_id: _Optional[str] = ...) -> None: ...
 
 class GradeEpisodeResponse(_message.Message):
-    __slots__ = ("verdict", "outcome")
+    __slots__ = ("verdict", "outcome", "record_sha256")
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SHA256_FIELD_NUMBER: _ClassVar[int]
     verdict: Verdict
     outcome: Outcome
-    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+    record_sha256: str
+    def __init__(self, verdict: _Optional[_Union[Verdict, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., record_sha256: _Optional[str] = ...) -> None: ...
 
 class GetEpisodeRequest(_message.Message):
     __slots__ = ("episode_id",)
@@ -558,7 +619,7 @@ class Turn(_message.Message):
     def __init__(self, action: _Optional[_Union[Action, _Mapping]] = ..., observation: _Optional[_Union[Observation, _Mapping]] = ...) -> None: ...
 
 class GetEpisodeResponse(_message.Message):
-    __slots__ = ("task", "toolset", "seed", "messages", "turns", "outcome", "verdict")
+    __slots__ = ("task", "toolset", "seed", "messages", "turns", "outcome", "verdict", "record_sha256")
     TASK_FIELD_NUMBER: _ClassVar[int]
     TOOLSET_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -566,6 +627,7 @@ class GetEpisodeResponse(_message.Message):
     TURNS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SHA256_FIELD_NUMBER: _ClassVar[int]
     task: Task
     toolset: str
     seed: EpisodeSeed
@@ -573,7 +635,8 @@ class GetEpisodeResponse(_message.Message):
     turns: _containers.RepeatedCompositeFieldContainer[Turn]
     outcome: Outcome
     verdict: Verdict
-    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., toolset: _Optional[str] = ..., seed: _Optional[_Union[EpisodeSeed, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ...) -> None: ...
+    record_sha256: str
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., toolset: _Optional[str] = ..., seed: _Optional[_Union[EpisodeSeed, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., record_sha256: _Optional[str] = ...) -> None: ...
 
 class RenewLeasesRequest(_message.Message):
     __slots__ = ("episode_ids",)
