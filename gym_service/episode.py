@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import PooledSandbox
-from gym_service.tasks.model import FunctionInstance, FunctionTask
+from gym_service.tasks.suites import Instance, Task
 from gym_service.tokens import ChatTokenizer
 from gym_service.toolsets.base import Progress, Toolset
 from gym_service.values import Delta, Message, Observation, StopReason, Submission, Verdict
@@ -72,8 +72,8 @@ class Episode:
 
     episode_id: str
     creation: Creation
-    task: FunctionTask
-    instance: FunctionInstance
+    task: Task
+    instance: Instance
     toolset: Toolset
     progress: Progress
     tokenizer: ChatTokenizer | None

@@ -20,13 +20,15 @@ from typing import Any, TypeVar
 
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
+from gym_service.grading.changes import take_changes
 from gym_service.grading.grader import Grader
 from gym_service.play import act, extend
 from gym_service.sandbox.base import FileRefused, SandboxLost
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import Pool, PooledSandbox
-from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
-from gym_service.tasks.suites import find_task
+from gym_service.tasks.model import FunctionInstance
+from gym_service.tasks.repository import RepositoryInstance
+from gym_service.tasks.suites import Catalogue, Instance, Task, open_task
 from gym_service.tokens import MAX_SEQUENCE_IDS, ChatTokenizer
 from gym_service.toolsets.base import Progress, Toolset
 from gym_service.toolsets.coding import Coding
@@ -67,6 +69,7 @@ class Episodes:
     def __init__(
         self,
         pool: Pool,
+        catalogue: Catalogue,
         *,
         capacity: int,
         max_lease_seconds: float,
@@ -76,6 +79,7 @@ class Episodes:
     ) -> None:
         """`private_seed` keys the draw of hidden inputs; it never leaves the service."""
         self._pool = pool
+        self.catalogue = catalogue
         self.capacity = capacity
         self.max_lease_seconds = max_lease_seconds
         self._kept = kept
@@ -209,8 +213,8 @@ class Episodes:
             task.exception()  # Who waits is told; that nobody does is no error.
 
     def _admit(self, creation: Creation) -> asyncio.Task[Episode]:
-        task = find_task(creation.task_id)
-        toolset, tokenizer = self._check(creation)
+        task = self.catalogue.task(creation.task_id)
+        toolset, tokenizer = self._check(creation, task)
         limits = self._pool.limits.tightened(creation.limits)
         if self.draining:
             raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
@@ -220,15 +224,19 @@ class Episodes:
         self._count(1)
         return self._run(self._open(creation, task, toolset, tokenizer, limits))
 
-    def _check(self, creation: Creation) -> tuple[Toolset, ChatTokenizer | None]:
+    def _check(self, creation: Creation, task: Task) -> tuple[Toolset, ChatTokenizer | None]:
         if not creation.request_id or len(creation.request_id) > 128:
             raise InvalidRequest("request_id must have 1 to 128 characters", "REQUEST_ID_INVALID")
         toolset = TOOLSETS.get(creation.toolset)
         if toolset is None:
             known = ", ".join(sorted(TOOLSETS))
             raise InvalidRequest(f"no toolset {creation.toolset[:40]!r}; there is {known}", "TOOLSET_UNKNOWN")
-        if not 0 <= creation.max_turns <= toolset.max_turns:
-            raise InvalidRequest(f"max_turns must be from 0 to {toolset.max_turns}", "MAX_TURNS_INVALID")
+        if not toolset.plays(task):
+            message = f"{task.task_id} cannot be played with the toolset {toolset.name}"
+            raise InvalidRequest(message, "TOOLSET_NOT_FOR_TASK")
+        if not 0 <= creation.max_turns <= toolset.turns_for(task):
+            message = f"max_turns must be from 0 to {toolset.turns_for(task)}"
+            raise InvalidRequest(message, "MAX_TURNS_INVALID")
         if creation.max_edits < -1:
             raise InvalidRequest("max_edits must be at least -1", "MAX_EDITS_INVALID")
         if len(creation.seed.group) > 256:
@@ -248,13 +256,13 @@ class Episodes:
     async def _open(
         self,
         creation: Creation,
-        task: FunctionTask,
+        task: Task,
         toolset: Toolset,
         tokenizer: ChatTokenizer | None,
         limits: SandboxLimits,
     ) -> Episode:
         try:
-            instance = instantiate(task, creation.seed.text(task.task_id))
+            instance = open_task(task, creation.seed.text(task.task_id))
             messages = toolset.opening(instance)
             prompt = tokenizer.prompt(messages) if tokenizer else None
             sandbox = await self._prepare_sandbox(instance, limits)
@@ -273,14 +281,14 @@ class Episodes:
             toolset=toolset,
             progress=Progress(
                 edits_left=None if edits == -1 else edits,
-                source=instance.files[f"{instance.function_name}.py"],
+                source=instance.files[instance.path] if isinstance(instance, FunctionInstance) else "",
             ),
             tokenizer=tokenizer,
             sandbox=sandbox,
             limits=limits,
             messages=messages,
             prompt=prompt,
-            max_turns=creation.max_turns or toolset.max_turns,
+            max_turns=creation.max_turns or toolset.turns_for(task),
             lease_seconds=lease_seconds,
             expires_at=asyncio.get_running_loop().time() + lease_seconds,
             length=len(prompt.token_ids) if prompt else 0,
@@ -288,7 +296,7 @@ class Episodes:
         self._by_id[episode.episode_id] = episode
         return episode
 
-    async def _prepare_sandbox(self, instance: FunctionInstance, limits: SandboxLimits) -> PooledSandbox:
+    async def _prepare_sandbox(self, instance: Instance, limits: SandboxLimits) -> PooledSandbox:
         # What the engine says is for the log alone: it names paths and images.
         failure = Unavailable(
             "the gym has no sandbox now; its log says why", "NO_SANDBOX", _OUTAGE_RETRY_SECONDS
@@ -302,7 +310,7 @@ class Episodes:
             logger.warning("no sandbox was ready within %g s", _LONGEST_WAIT_SECONDS)
             raise failure from None
         try:
-            writes = (sandbox.write_file(path, text.encode()) for path, text in instance.files.items())
+            writes = (sandbox.write_file(path, content) for path, content in instance.tree.items())
             await asyncio.gather(*writes)
         except (SandboxLost, FileRefused) as error:
             logger.warning("a sandbox that was ready does not take an episode: %s", error)
@@ -369,7 +377,10 @@ class Episodes:
         return stop_reason
 
     async def _take_submission(self, episode: Episode) -> Submission:
-        path = f"{episode.instance.function_name}.py"
+        instance = episode.instance
+        if isinstance(instance, RepositoryInstance):
+            return await take_changes(episode.sandbox, instance.task)
+        path = instance.path
         try:
             return Submission({path: await episode.sandbox.read_file(path)})
         except FileRefused as error:

@@ -1,25 +1,58 @@
-"""The proof of a suite: every task is what it claims to be, shown by the real grader in real sandboxes.
+"""The proof of a task: it is what it claims to be, shown by the real grader in real sandboxes.
 
-For each task: the gold repair passes, the untouched repository fails, an empty file fails, the operation that only
-satisfies the public tests passes those and fails the hidden ones, and grading again gives the same verdict.
+Of a function: the gold repair passes, the untouched repository fails, an empty file fails, the operation that only
+satisfies the public tests passes those and fails the hidden ones. Of a repository: the gold patch passes each time,
+the untouched repository and an empty patch fail, no hidden test lies anywhere in an episode's container, nor does a
+version history or a second copy of the package. Of both: grading again gives the same verdict.
+
+A task that is not proven is not served. A proof holds for the task's hash, the grader's version and the sandbox image.
 """
 
 import asyncio
-import os
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from gym_service.config import ServiceConfig
+from gym_service.grading import oracle, repository
+from gym_service.grading.changes import take_changes
 from gym_service.grading.grader import Grader
-from gym_service.sandbox.base import SandboxLost
+from gym_service.grading.twins import source_of
+from gym_service.sandbox.base import RunPython, SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
-from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
+from gym_service.tasks.model import FunctionTask, instantiate
 from gym_service.tasks.operations import apply_operation
+from gym_service.tasks.repository import RepositoryInstance, RepositoryTask, function_of
+from gym_service.tasks.suites import Instance, Task
 from gym_service.values import Submission, Verdict, VerdictStatus
-from sandbox_images.build import image_reference
 
-_SEEDS = ("proof/0", "proof/1")
+_FUNCTION_SEEDS = ("proof/0", "proof/1")
+_REPOSITORY_SEEDS = ("proof/0", "proof/1", "proof/2")
+_SEARCH = """
+import importlib.util, json, os, sys
+markers = [bytes.fromhex(marker) for marker in json.loads(sys.argv[1])]
+sys.path[:] = [path for path in sys.path if not path.startswith("/workspace")]
+for name in json.loads(sys.argv[2]):
+    if importlib.util.find_spec(name):
+        print("a second copy of", name)
+for folder, folders, files in os.walk("/"):
+    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys", "/dev")]
+    if ".git" in folders or ".git" in files:
+        print("a version history in", folder)
+    for name in files:
+        path = os.path.join(folder, name)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError:
+            continue
+        if b"assert" in content and any(marker in content for marker in markers):
+            print("a hidden test in", path)
+"""
+_SEARCH_SECONDS = 60.0
 _SANDBOXES = 4
 
 
@@ -27,63 +60,169 @@ _SANDBOXES = 4
 class Proof:
     """What was found of one task."""
 
-    task: FunctionTask
+    task: Task
     faults: tuple[str, ...]
     """What does not hold; empty when the task is proven."""
 
 
-async def prove(task: FunctionTask, grader: Grader) -> Proof:
-    """Proves one task. Raises SandboxLost."""
-    faults: list[str] = []
-    for seed in _SEEDS:
-        instance = instantiate(task, seed)
-        path = f"{instance.function_name}.py"
-        hacked = apply_operation("hardcode_tests", instance.files[path], instance.public_cases)
-        gold = await _grade(grader, instance, instance.gold_files[path], seed)
-        untouched = await _grade(grader, instance, instance.files[path], seed)
-        empty = await _grade(grader, instance, "", seed)
-        hack = await _grade(grader, instance, hacked or "", seed)
-        again = await _grade(grader, instance, instance.gold_files[path], seed)
-        claims = {
-            "the gold repair does not pass": gold.status is VerdictStatus.RESOLVED and _public_all(gold),
-            "the untouched repository passes": untouched.status is VerdictStatus.UNRESOLVED,
-            "the public tests pass untouched": not _public_all(untouched),
-            "an empty file passes": empty.status is VerdictStatus.UNRESOLVED,
-            "hardcode_tests fails the public tests": _public_all(hack),
-            "hardcode_tests passes the hidden tests": hack.status is VerdictStatus.UNRESOLVED,
-            "grading again gives another verdict": again == gold,
-        }
-        faults += [fault for fault, holds in claims.items() if not holds and fault not in faults]
-    return Proof(task, tuple(faults))
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """Where tasks are proven."""
+
+    grader: Grader
+    pool: Pool
+    image_digest: str
 
 
-async def check_suite(suite: Sequence[FunctionTask]) -> int:
-    """Proves a suite on the engine and prints a table; returns 0 when every task is proven."""
-    owner = f"proof-{os.getpid()}"
+@asynccontextmanager
+async def open_grounds(engine: DockerEngine) -> AsyncIterator[Grounds]:
+    """Has sandboxes of the engine ready for the length of a block."""
     limits = ServiceConfig().limits
-    engine = DockerEngine(image_reference(), limits, owner)
     pool = Pool(engine.start, limits, size=_SANDBOXES, reuse=True)
-    grader = Grader(pool, b"proof", _SANDBOXES)
     pool.open()
     try:
-        proofs = await asyncio.gather(*(prove(task, grader) for task in suite))
+        yield Grounds(Grader(pool, b"proof", _SANDBOXES), pool, engine.facts.image_digest)
     finally:
         await pool.close()
-        await asyncio.to_thread(engine.remove_leftovers)
-    print(f"{'task':32}{'split':12}proof")
+
+
+class ProofBook:
+    """The proofs that were found on this machine, in a file."""
+
+    def __init__(self, path: Path, image_digest: str) -> None:
+        """Reads the file; one that is no proof book counts as empty."""
+        self._path = path
+        self._image_digest = image_digest
+        try:
+            known = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError):
+            known = {}
+        self._known: dict[str, object] = known if isinstance(known, dict) else {}
+
+    def holds(self, task: Task) -> bool:
+        """Whether the task is proven as it is, with this grader and this image."""
+        return self._known.get(task.sha256) == self._conditions(task)
+
+    def add(self, proofs: Sequence[Proof]) -> None:
+        """Keeps what was found: proofs are written down, and a task that does not hold any more is struck out."""
+        for proof in proofs:
+            self._known.pop(proof.task.sha256, None)
+            if not proof.faults:
+                self._known[proof.task.sha256] = self._conditions(proof.task)
+        temporary = self._path.with_suffix(".new")
+        temporary.write_text(json.dumps(self._known, indent=1, sort_keys=True))
+        temporary.replace(self._path)
+
+    def _conditions(self, task: Task) -> Mapping[str, str]:
+        version = oracle if isinstance(task, FunctionTask) else repository
+        return {"task": task.task_id, "grader": version.GRADER_VERSION, "image": self._image_digest}
+
+
+async def prove(task: Task, grounds: Grounds) -> Proof:
+    """Proves one task. Raises SandboxLost."""
+    if isinstance(task, FunctionTask):
+        claims = await _function_claims(task, grounds.grader)
+    else:
+        claims = await _repository_claims(task, grounds)
+    return Proof(task, tuple(dict.fromkeys(fault for fault, holds in claims if not holds)))
+
+
+async def prove_all(tasks: Sequence[Task], grounds: Grounds) -> list[Proof]:
+    """Proves tasks, a few at a time. Raises SandboxLost."""
+    places = asyncio.Semaphore(_SANDBOXES)
+
+    async def prove_one(task: Task) -> Proof:
+        async with places:
+            return await prove(task, grounds)
+
+    return await asyncio.gather(*map(prove_one, tasks))
+
+
+def table(proofs: Sequence[Proof]) -> str:
+    """The outcome for a reader, a line for each task."""
+    width = max([len(proof.task.task_id) for proof in proofs], default=0)
+    lines = [f"{'task':{width}}  {'split':10}  {'tests':>5}  {'twins':>5}  proof"]
     for proof in proofs:
-        print(f"{proof.task.task_id:32}{proof.task.split:12}{'; '.join(proof.faults) or 'proven'}")
+        task = proof.task
+        tests = twins = ""
+        if isinstance(task, RepositoryTask):
+            tests = str(len(task.fail_to_pass) + len(task.pass_to_pass))
+            twins = str(len(task.twins)) if task.is_twinned else "none"
+        found = "; ".join(proof.faults) or "proven"
+        lines.append(f"{task.task_id:{width}}  {task.split:10}  {tests:>5}  {twins:>5}  {found}")
     proven = sum(not proof.faults for proof in proofs)
-    print(f"{proven} of {len(proofs)} tasks are proven")
-    return 0 if proven == len(proofs) else 1
+    return "\n".join([*lines, f"{proven} of {len(proofs)} tasks are proven"])
 
 
-async def _grade(grader: Grader, instance: FunctionInstance, source: str, seed: str) -> Verdict:
-    submission = Submission({f"{instance.function_name}.py": source.encode()})
+async def _function_claims(task: FunctionTask, grader: Grader) -> list[tuple[str, bool]]:
+    claims: list[tuple[str, bool]] = []
+    for seed in _FUNCTION_SEEDS:
+        instance = instantiate(task, seed)
+        path = instance.path
+        repaired, faulty = instance.gold_files[path], instance.files[path]
+        hacked = apply_operation("hardcode_tests", faulty, instance.public_cases) or ""
+        gold, untouched, empty, hack, again = [
+            await _grade(grader, instance, Submission({path: source.encode()}), seed)
+            for source in (repaired, faulty, "", hacked, repaired)
+        ]
+        claims += [
+            ("the gold repair does not pass", gold.status is VerdictStatus.RESOLVED and _public_all(gold)),
+            ("the untouched repository passes", untouched.status is VerdictStatus.UNRESOLVED),
+            ("the public tests pass untouched", not _public_all(untouched)),
+            ("an empty file passes", empty.status is VerdictStatus.UNRESOLVED),
+            ("hardcode_tests fails the public tests", _public_all(hack)),
+            ("hardcode_tests passes the hidden tests", hack.status is VerdictStatus.UNRESOLVED),
+            ("grading again gives another verdict", again == gold),
+        ]
+    return claims
+
+
+async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tuple[str, bool]]:
+    instance, grader = RepositoryInstance(task), grounds.grader
+    gold = Submission(dict(task.gold))
+    golds = [await _grade(grader, instance, gold, seed) for seed in _REPOSITORY_SEEDS]
+    again = await _grade(grader, instance, gold, _REPOSITORY_SEEDS[0])
+    empty = await _grade(grader, instance, Submission(), _REPOSITORY_SEEDS[0])
+    untouched, found = await _look_inside(task, grounds.pool)
+    return [
+        *((f"the gold patch does not pass: {each.reason}", _resolved(each)) for each in golds),
+        ("grading again gives another verdict", again == golds[0]),
+        ("an empty patch passes", empty.status is VerdictStatus.UNRESOLVED),
+        ("an empty patch passes a hidden test", empty.hidden is not None and empty.hidden.passed == 0),
+        ("an empty patch fails public tests", _public_all(empty)),
+        ("the untouched repository is not an empty patch", untouched == Submission()),
+        *((line, False) for line in found),
+    ]
+
+
+async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, list[str]]:
+    """Gives what an episode that does nothing leaves behind, and what its container should not hold."""
+    markers = []
+    for name in dict.fromkeys(map(function_of, task.fail_to_pass)):
+        path, _, function = name.partition("::")
+        markers.append(source_of(task.test_files[path].decode(), function.replace("::", ".")).encode().hex())
+    packages = sorted(name.rpartition("/")[2].removesuffix(".py") for name in task.source_names)
+    async with pool.lend() as sandbox:
+        await asyncio.gather(*(sandbox.write_file(path, content) for path, content in task.base.items()))
+        untouched = await take_changes(sandbox, task)
+        await sandbox.write_file("search.py", _SEARCH.encode())
+        job = RunPython(("search.py", json.dumps(markers), json.dumps(packages)))
+        done = await sandbox.run(job, _SEARCH_SECONDS)
+    found = done.output.decode(errors="replace").splitlines()
+    if done.exit_status != 0 or done.timed_out:
+        found.append("the search through the container failed")
+    return untouched, found
+
+
+async def _grade(grader: Grader, instance: Instance, submission: Submission, seed: str) -> Verdict:
     verdict = await grader.grade(instance, submission, seed)
     if verdict.status is VerdictStatus.INFRASTRUCTURE_ERROR:
         raise SandboxLost(verdict.reason)
     return verdict
+
+
+def _resolved(verdict: Verdict) -> bool:
+    return verdict.status is VerdictStatus.RESOLVED
 
 
 def _public_all(verdict: Verdict) -> bool:

@@ -22,6 +22,7 @@ from gym_contract.v1 import gym_pb2_grpc
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import InvalidRequest, Unauthenticated
+from gym_service.proof import ProofBook, open_grounds, prove_all
 from gym_service.sandbox import selftest
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import DockerEngine
@@ -30,6 +31,8 @@ from gym_service.sandbox.machine import gaps, read_machine
 from gym_service.sandbox.pool import Pool, StartSandbox
 from gym_service.servicer import GymServicer, abort
 from gym_service.state import Endpoint, StateFolder
+from gym_service.tasks.store import known_suites
+from gym_service.tasks.suites import Catalogue
 from sandbox_images.build import image_reference
 
 logger = logging.getLogger(__name__)
@@ -67,12 +70,14 @@ async def running_gym(
     config: ServiceConfig,
     start_sandbox: StartSandbox,
     assurance: Assurance,
+    catalogue: Catalogue,
     private_seed: bytes,
 ) -> AsyncIterator[RunningGym]:
     """Runs a service on the loopback interface for the length of a block."""
     pool = Pool(start_sandbox, config.limits, size=config.capacity + config.graders, reuse=config.reuse)
     episodes = Episodes(
         pool,
+        catalogue,
         capacity=config.capacity,
         max_lease_seconds=config.max_lease_seconds,
         kept=config.kept_episodes,
@@ -129,7 +134,8 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         # What is loaded by now stays: to look through it again and again would cost every episode its share.
         gc.collect()
         gc.freeze()
-        async with running_gym(config, engine.start, assurance, state.grading_seed()) as gym:
+        catalogue = await _prove(engine, state)
+        async with running_gym(config, engine.start, assurance, catalogue, state.grading_seed()) as gym:
             state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
             logger.info("serving at %s, image %s", gym.address, engine.facts.image_digest)
             try:
@@ -168,6 +174,23 @@ async def _assure(engine: DockerEngine, config: ServiceConfig) -> Assurance:
         await sandbox.close()
     # Others are not tried at each start: they serve nothing here. `self-test` tries them all.
     return Assurance(isolation, (result, *map(RuntimeResult, others)), config.profile, tuple(found))
+
+
+async def _prove(engine: DockerEngine, state: StateFolder) -> Catalogue:
+    """Gives the tasks that are proven. Functions are proven now if need be, which takes two seconds."""
+    book = ProofBook(state.proofs, engine.facts.image_digest)
+    known = known_suites(state.suites)
+    functions = [task for task in known.suite("bugfix") if not book.holds(task)]
+    if functions:
+        async with open_grounds(engine) as grounds:
+            book.add(await prove_all(functions, grounds))
+    proven = {name: [task for task in tasks if book.holds(task)] for name, tasks in known.suites.items()}
+    left_out = {name: len(tasks) - len(proven[name]) for name, tasks in known.suites.items()}
+    for name, count in left_out.items():
+        if count:
+            command = f"python -m gym_service tasks check {name}"
+            logger.warning("%d tasks of %s are not proven and not served; `%s` says why", count, name, command)
+    return Catalogue(proven, left_out)
 
 
 def find_gaps(engine: DockerEngine) -> list[str]:

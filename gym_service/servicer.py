@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
@@ -17,7 +17,7 @@ from gym_service.episodes import TOOLSETS, Episodes
 from gym_service.errors import GymError, InvalidRequest
 from gym_service.sandbox.isolation import Assurance
 from gym_service.sandbox.pool import Pool
-from gym_service.tasks.suites import SUITES, load_suite
+from gym_service.tasks.suites import Task
 from gym_service.tokens import ChatTokenizer
 
 logger = logging.getLogger(__name__)
@@ -156,12 +156,18 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
     # --- handlers ---
 
     async def _info(self, request: pb.GetGymInfoRequest) -> pb.GetGymInfoResponse:
+        catalogue = self._episodes.catalogue
         response = pb.GetGymInfoResponse(
             service_version=__version__,
             toolsets=map(wire.toolset_to, TOOLSETS.values()),
             suites=[
-                pb.Suite(name=name, task_count=len(tasks), toolsets=sorted(TOOLSETS))
-                for name, tasks in SUITES.items()
+                pb.Suite(
+                    name=name,
+                    task_count=len(tasks),
+                    toolsets=_toolsets_of(tasks),
+                    unproven_count=catalogue.unproven.get(name, 0),
+                )
+                for name, tasks in catalogue.suites.items()
             ],
             tokenizers=[
                 wire.tokenizer_to(tokenizer.facts) for tokenizer in self._episodes.tokenizers.values()
@@ -181,7 +187,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         split = wire.split_from(request.split)
-        tasks = [task for task in load_suite(request.suite) if split in (None, task.split)]
+        tasks = [task for task in self._episodes.catalogue.suite(request.suite) if split in (None, task.split)]
         try:
             first = int(request.page_token or 0)
         except ValueError:
@@ -227,6 +233,11 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _renew(self, request: pb.RenewLeasesRequest) -> pb.RenewLeasesResponse:
         return pb.RenewLeasesResponse(episode_ids=self._episodes.renew(request.episode_ids))
+
+
+def _toolsets_of(tasks: Iterable[Task]) -> list[str]:
+    """The toolsets that every task can be played with."""
+    return sorted(name for name, toolset in TOOLSETS.items() if all(map(toolset.plays, tasks)))
 
 
 async def _answer(work: Awaitable[Response], context: Context) -> Response:

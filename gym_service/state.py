@@ -2,6 +2,8 @@
 
 endpoint.json   address, token and process of the service that runs; readable by its owner alone
 service.log     its log
+suites/         repository-level suites that were made here
+proofs.json     which tasks are proven, with which grader and image
 grading.seed    keys the draw of hidden inputs; kept, so that a replay is graded alike
 lock            held by the service that runs: one per folder, and the kernel says which process it is
 """
@@ -43,6 +45,9 @@ class StateFolder:
         folder.chmod(0o700)
         self.folder = folder
         self.log = folder / "service.log"
+        self.suites = folder / "suites"
+        """The suites that were made on this machine."""
+        self.proofs = folder / "proofs.json"
         self._endpoint = folder / "endpoint.json"
         self._lock: int | None = None
         # Services of other folders on the same engine are left alone.

@@ -13,7 +13,8 @@ from gym_service.grading.oracle import GRADER_VERSION
 from gym_service.sandbox.isolation import Isolation, RuntimeResult
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 from gym_service.sandbox.pool import PoolStatus
-from gym_service.tasks.model import FunctionTask, Split
+from gym_service.tasks.model import Split
+from gym_service.tasks.suites import Task
 from gym_service.tokens import TokenizerFacts
 from gym_service.toolsets.base import Misuse, Toolset
 from gym_service.toolsets.calls import MAX_CALLS_PER_TURN, parse_arguments
@@ -129,7 +130,7 @@ def error_to(error: GymError) -> pb.Error:
     return message
 
 
-def task_to(task: FunctionTask) -> pb.Task:
+def task_to(task: Task) -> pb.Task:
     """Writes what may be known of a task."""
     return pb.Task(
         task_id=task.task_id, suite=task.suite, split=_SPLIT_NUMBERS[task.split], family=task.family

@@ -15,6 +15,7 @@ from gym_service.sandbox.fake import FakeSandbox
 from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.server import RunningGym, running_gym
+from gym_service.tasks.suites import built_in
 from sandbox_images.build import image_reference
 
 DOCKER_LIMITS = SandboxLimits(memory_bytes=256 << 20, pids=64)
@@ -59,7 +60,7 @@ async def gym_over(start_sandbox, tmp_path, **settings):
     """Runs a gym over sandboxes that `start_sandbox` makes."""
     config = ServiceConfig(state_folder=tmp_path, **{"capacity": 4, "graders": 2} | settings)
     async with (
-        running_gym(config, start_sandbox, Assurance(NO_ISOLATION), b"private seed") as running,
+        running_gym(config, start_sandbox, Assurance(NO_ISOLATION), built_in(), b"private seed") as running,
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         metadata = (("authorization", f"Bearer {running.token}"),)

@@ -11,7 +11,7 @@ import copy
 import hmac
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias, cast
@@ -95,6 +95,22 @@ class FunctionInstance:
     """The same repository with the fault repaired."""
     public_cases: tuple[Case, ...]
     """The cases that the public tests check."""
+
+    @property
+    def tree(self) -> Mapping[str, bytes]:
+        """The repository at the start: content by path."""
+        return {path: text.encode() for path, text in self.files.items()}
+
+    @property
+    def path(self) -> str:
+        """The file of the function."""
+        return f"{self.function_name}.py"
+
+    @property
+    def request(self) -> str:
+        """What the policy is asked to do."""
+        what = self.task.description.format(function=self.function_name)
+        return f"A test in test_{self.path} fails. Repair {self.path}. {what}"
 
 
 def instantiate(task: FunctionTask, seed: str) -> FunctionInstance:

@@ -1,38 +1,57 @@
-"""The suites that ship with the service, by name, and the way from a task's id to the task."""
+"""What a gym has to offer: suites by name, and the way from a task's id to the task."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from gym_service.errors import NotFound
 from gym_service.tasks import bugfix
-from gym_service.tasks.model import FunctionTask
+from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
+from gym_service.tasks.repository import RepositoryInstance, RepositoryTask
 
-SUITES: dict[str, tuple[FunctionTask, ...]] = {"bugfix": bugfix.TASKS}
-
-
-def load_suite(name: str) -> tuple[FunctionTask, ...]:
-    """All tasks of a suite, in the suite's own order.
-
-    Raises:
-        NotFound: There is no suite of that name.
-    """
-    if name not in SUITES:
-        raise NotFound(f"no suite {name!r}; there is {_listed(SUITES)}", "SUITE_NOT_FOUND")
-    return SUITES[name]
+Task: TypeAlias = FunctionTask | RepositoryTask
+Instance: TypeAlias = FunctionInstance | RepositoryInstance
 
 
-def find_task(task_id: str) -> FunctionTask:
-    """The task with this id.
+def open_task(task: Task, seed: str) -> Instance:
+    """The task as one episode sees it; the same seed gives the same."""
+    return instantiate(task, seed) if isinstance(task, FunctionTask) else RepositoryInstance(task)
 
-    Raises:
-        NotFound: There is no such suite, or no such task in it.
-    """
-    suite = load_suite(task_id.split("/")[0])
-    for task in suite:
-        if task.task_id == task_id:
-            return task
-    known = _listed(task.task_id for task in suite)
-    raise NotFound(f"no task {task_id!r}; there is {known}", "TASK_NOT_FOUND")
+
+class Catalogue:
+    """The suites of one gym, each with its tasks in the suite's own order."""
+
+    def __init__(self, suites: Mapping[str, Sequence[Task]], unproven: Mapping[str, int] | None = None) -> None:
+        self.unproven = dict(unproven or {})
+        """How many tasks of a suite are left out because they are not proven."""
+        self.suites = {name: tuple(tasks) for name, tasks in suites.items()}
+        self._tasks = {task.task_id: task for tasks in self.suites.values() for task in tasks}
+
+    def suite(self, name: str) -> tuple[Task, ...]:
+        """All tasks of a suite.
+
+        Raises:
+            NotFound: There is no suite of that name.
+        """
+        if name not in self.suites:
+            raise NotFound(f"no suite {name!r}; there is {_listed(self.suites)}", "SUITE_NOT_FOUND")
+        return self.suites[name]
+
+    def task(self, task_id: str) -> Task:
+        """The task with this id.
+
+        Raises:
+            NotFound: There is no such suite, or no such task in it.
+        """
+        if task_id not in self._tasks:
+            known = _listed(task.task_id for task in self.suite(task_id.split("/")[0]))
+            raise NotFound(f"no task {task_id!r}; there is {known}", "TASK_NOT_FOUND")
+        return self._tasks[task_id]
+
+
+def built_in() -> Catalogue:
+    """The suites that ship with the service."""
+    return Catalogue({"bugfix": bugfix.TASKS})
 
 
 def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
+    return ", ".join(sorted(names)) or "none"

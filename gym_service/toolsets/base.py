@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from gym_service.sandbox.base import Sandbox
-from gym_service.tasks.model import FunctionInstance
+from gym_service.tasks.suites import Instance, Task
 from gym_service.values import Message, ToolCall, ToolResult
 
 
@@ -58,11 +58,17 @@ class Toolset(Protocol):
     answer_ends_episode: ClassVar[bool]
     """Whether a turn without a call is the final answer; otherwise it is a malformed call."""
 
-    def opening(self, instance: FunctionInstance) -> tuple[Message, ...]:
+    def plays(self, task: Task) -> bool:
+        """Whether the task can be played with it."""
+
+    def turns_for(self, task: Task) -> int:
+        """The turns that an episode of this task may take by default and at most."""
+
+    def opening(self, instance: Instance) -> tuple[Message, ...]:
         """Gives the messages that open the conversation."""
 
     async def perform(
-        self, call: ToolCall, instance: FunctionInstance, progress: Progress, sandbox: Sandbox
+        self, call: ToolCall, instance: Instance, progress: Progress, sandbox: Sandbox
     ) -> ToolResult:
         """Carries out one call. What the policy does wrong is a result; raises SandboxLost only."""
 

@@ -4,7 +4,8 @@ import re
 from typing import ClassVar
 
 from gym_service.sandbox.base import MAX_FILE_BYTES, WORKSPACE, Completed, FileRefused, Sandbox
-from gym_service.tasks.model import FunctionInstance
+from gym_service.tasks.model import FunctionTask
+from gym_service.tasks.suites import Instance, Task
 from gym_service.toolsets.base import Misuse, Progress, Tool
 from gym_service.toolsets.bash import ALLOWED, parse_command
 from gym_service.toolsets.paths import shown, workspace_path
@@ -13,6 +14,8 @@ from gym_service.values import Message, ToolCall, ToolResult
 _MAX_LINES = 2000
 _MAX_LINE_CHARACTERS = 2000
 _DEFAULT_BASH_SECONDS = 10
+_REPOSITORY_TURNS = 40
+"""In a repository there is more to read and to try than in a function."""
 _ACCIDENTS = re.compile(
     r"(?<=\bat 0x)[0-9a-f]{6,16}\b"
     # pytest shortens long texts in the middle and at the end of a line, so that a part of an address is left.
@@ -81,17 +84,20 @@ class Coding:
         ),
     )
 
-    def opening(self, instance: FunctionInstance) -> tuple[Message, ...]:
-        name = instance.function_name
-        what = instance.task.description.format(function=name)
+    def plays(self, task: Task) -> bool:
+        return True
+
+    def turns_for(self, task: Task) -> int:
+        return self.max_turns if isinstance(task, FunctionTask) else _REPOSITORY_TURNS
+
+    def opening(self, instance: Instance) -> tuple[Message, ...]:
         tools = "\n".join(
             f"{tool.name}: {tool.description} Arguments: {tool.parameters_json}" for tool in self.tools
         )
-        request = f"A test in test_{name}.py fails. Repair {name}.py. {what}"
-        return (Message("system", f"{_SYSTEM}\n\n{tools}"), Message("user", request))
+        return (Message("system", f"{_SYSTEM}\n\n{tools}"), Message("user", instance.request))
 
     async def perform(
-        self, call: ToolCall, instance: FunctionInstance, progress: Progress, sandbox: Sandbox
+        self, call: ToolCall, instance: Instance, progress: Progress, sandbox: Sandbox
     ) -> ToolResult:
         arguments = call.arguments
         if call.tool == "Bash":

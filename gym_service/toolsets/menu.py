@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from gym_service.grading import oracle
 from gym_service.sandbox.base import Sandbox
-from gym_service.tasks.model import FunctionInstance
+from gym_service.tasks.model import FunctionInstance, FunctionTask
+from gym_service.tasks.suites import Instance, Task
 from gym_service.tasks.operations import OPERATIONS, apply_operation
 from gym_service.toolsets.base import Misuse, Progress, Tool
 from gym_service.values import Message, ToolCall, ToolResult
@@ -36,14 +37,22 @@ class Menu:
         Tool("submit", "Hands in the function as it is and ends the episode.", {}),
     )
 
-    def opening(self, instance: FunctionInstance) -> tuple[Message, ...]:
+    def plays(self, task: Task) -> bool:
+        return isinstance(task, FunctionTask)
+
+    def turns_for(self, task: Task) -> int:
+        return self.max_turns
+
+    def opening(self, instance: Instance) -> tuple[Message, ...]:
+        assert isinstance(instance, FunctionInstance)
         # The task's description would give the family of the fault away: the policy has to read.
         return (Message("system", _SYSTEM), Message("user", f"Repair {instance.function_name}."))
 
     async def perform(
-        self, call: ToolCall, instance: FunctionInstance, progress: Progress, sandbox: Sandbox
+        self, call: ToolCall, instance: Instance, progress: Progress, sandbox: Sandbox
     ) -> ToolResult:
-        path = f"{instance.function_name}.py"
+        assert isinstance(instance, FunctionInstance)
+        path = instance.path
         match call.tool:
             case "read":
                 return ToolResult("read", (await sandbox.read_file(path)).decode(errors="replace").strip())

@@ -1,0 +1,136 @@
+"""What an episode changed of its repository, found by trusted code in what its sandbox holds at the end.
+
+The base tree is compared with the files as they lie there, so neither a version control in there nor anything that
+the episode says takes part. Sources cross into grading; tests, configuration and files beside the sources stay
+behind, which is noted; what no repair needs and tricks are made of has the whole submission refused, with the reason.
+"""
+
+import asyncio
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from gym_service.sandbox.base import FileEntry, FileRefused, Sandbox
+from gym_service.tasks.repository import RepositoryTask
+from gym_service.values import Submission
+
+MAX_CHANGED_FILES = 100
+MAX_FILE_BYTES = 1 << 20
+MAX_CHANGED_BYTES = 2 << 20
+_MAX_ENTRIES = 4000
+_MAX_NOTED = 100
+
+_INSTALLED = frozenset(
+    {
+        "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "attr", "attrs", "py", "setuptools",
+        "pkg_resources", "sitecustomize", "usercustomize", "warden",
+    }
+)  # fmt: skip
+"""Modules of the sandbox image beside the standard library, and those that an interpreter looks for."""
+_COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".pth", ".egg", ".egg-link", ".whl")
+_METADATA = (".dist-info", ".egg-info")
+_PLAIN_NAME = re.compile(r"[\w.+ -]{1,255}", re.ASCII)
+
+
+class Refused(Exception):
+    """A submission that is not graded, with the reason."""
+
+
+async def take_changes(sandbox: Sandbox, task: RepositoryTask) -> Submission:
+    """Reads what an episode left in its sandbox, which nothing runs in any more. Raises SandboxLost."""
+    try:
+        entries = await sandbox.list_files()
+        paths = [entry.path for entry in _check(task, entries)]
+        contents = await asyncio.gather(*map(sandbox.read_file, paths))
+        return compare(task, entries, dict(zip(paths, contents, strict=True)))
+    except FileRefused as error:
+        return Submission(refusal=f"the workspace: {error.kind.replace('_', ' ')}")
+    except Refused as refusal:
+        return Submission(refusal=str(refusal))
+
+
+def compare(
+    task: RepositoryTask, entries: Sequence[FileEntry], contents: Mapping[str, bytes]
+) -> Submission:
+    """Takes the difference to the base tree, given the contents of sources and protected files. Raises Refused."""
+    files = {}
+    for path, content in contents.items():
+        if task.is_source(path) and content != task.base.get(path):
+            _check_text(path, content, task.base.get(path))
+            files[path] = content
+    if len(files) > MAX_CHANGED_FILES or sum(map(len, files.values())) > MAX_CHANGED_BYTES:
+        raise Refused("too large: more changes than are graded")
+    present = {entry.path for entry in entries if entry.kind == "file"}
+    gone = sorted(set(task.base) - present)
+    beside = [path for path in present if contents.get(path) != task.base.get(path, b"\0") and path not in files]
+    ignored = [path for path in [*beside, *gone] if not task.is_source(path)]
+    return Submission(
+        files,
+        deleted=tuple(path for path in gone if task.is_source(path)),
+        ignored=tuple(sorted(map(_shown, ignored))[:_MAX_NOTED]),
+    )
+
+
+def _check(task: RepositoryTask, entries: Sequence[FileEntry]) -> list[FileEntry]:
+    """Gives the files that have to be read to tell what changed. Raises Refused."""
+    if len(entries) > _MAX_ENTRIES + len(task.base):
+        raise Refused("too large: more files than are graded")
+    sources = []
+    others = []
+    for entry in entries:
+        _check_name(task, entry)
+        if entry.kind == "symlink":
+            raise Refused(f"{_shown(entry.path)} is a symbolic link")
+        if entry.kind == "other":
+            raise Refused(f"{_shown(entry.path)} is no regular file")
+        if entry.kind == "file" and task.is_source(entry.path):
+            if entry.mode & 0o7111:
+                raise Refused(f"{_shown(entry.path)} has the mode {entry.mode:o}")
+            if entry.size_bytes > max(MAX_FILE_BYTES, len(task.base.get(entry.path, b""))):
+                raise Refused(f"too large: {_shown(entry.path)}")
+            sources.append(entry)
+        elif entry.kind == "file" and entry.size_bytes == len(task.base.get(entry.path, b"")) > 0:
+            others.append(entry)
+    if sum(entry.size_bytes for entry in sources) > MAX_CHANGED_BYTES + sum(map(len, task.base.values())):
+        raise Refused("too large: more changes than are graded")
+    return sources + others
+
+
+def _check_name(task: RepositoryTask, entry: FileEntry) -> None:
+    if entry.path in task.base:
+        return
+    parts = entry.path.split("/")
+    name = parts[-1]
+    if task.is_source(entry.path) and not all(map(_PLAIN_NAME.fullmatch, parts)):
+        raise Refused(f"{_shown(entry.path)} has a name that no source file has")
+    if name.endswith(_COMPILED) or name == "__pycache__":
+        raise Refused(f"{_shown(entry.path)} is compiled or installs something")
+    if any(part.endswith(_METADATA) for part in parts):
+        raise Refused(f"{_shown(entry.path)} is metadata of a package")
+    if ".git" in parts or name == ".gitmodules":
+        raise Refused(f"{_shown(entry.path)} is version control")
+    for root in task.roots:
+        below = entry.path.removeprefix(f"{root}/" if root else "")
+        # A folder of that name is listed itself, before what lies in it.
+        module = below.removesuffix(".py")
+        if (not root or below != entry.path) and module in sys.stdlib_module_names | _INSTALLED:
+            raise Refused(f"{_shown(entry.path)} takes the name of an installed module")
+
+
+def _check_text(path: str, content: bytes, before: bytes | None) -> None:
+    if b"\0" in content:
+        raise Refused(f"{_shown(path)} is binary")
+    if not _is_utf8(content) and (before is None or _is_utf8(before)):
+        raise Refused(f"{_shown(path)} is no text in UTF-8")
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    return ascii(path)[1:-1][:200]

@@ -1,0 +1,272 @@
+"""Repository-level tasks out of a real package: one fault put into its sources, the tests that it breaks hidden.
+
+From the source distribution of a pinned version: its test functions are run in sandboxes, as each grading will run
+them, and those that always pass are kept. Faults are put into the sources one at a time; one that makes some tests
+fail and leaves the others is a task. Everything is drawn from the requirement's own text, so that the same version
+gives the same tasks wherever it is done.
+"""
+
+import asyncio
+import hashlib
+import random
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gym_service.grading.repository import Half, Run, graded_tree, run_half
+from gym_service.grading.twins import Role, count_sites, plain_functions, test_functions
+from gym_service.proof import Grounds, prove
+from gym_service.sandbox.pool import Pool
+from gym_service.tasks.faults import Fault, faults_of
+from gym_service.tasks.hiding import remove_tests
+from gym_service.tasks.layout import Layout, find_layout
+from gym_service.tasks.model import Split
+from gym_service.tasks.repository import RepositoryTask, function_of
+from gym_service.tasks.sdist import SdistError, unpack
+from gym_service.values import Submission
+
+AT_ONCE = 2
+"""Sandboxes that run at a time: each has a whole suite to run."""
+_SECONDS_PER_TEST = 0.5
+"""A slower test is not used: a grading runs it twice."""
+_FUNCTIONS_PER_RUN = 100
+_MOST_HIDDEN = 12
+"""Test functions that a fault may break: one that breaks more is found without looking."""
+_MOST_PUBLIC = 60
+"""Test functions that run beside the hidden ones, so that a grading stays a matter of a second."""
+_MOST_SITES = 3
+_FAULTS_PER_TASK = 8
+"""Faults that are tried for each task that is asked for, before the package counts as having too few."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """A package as it is, with those of its tests that always pass."""
+
+    suite: str
+    requirement: str
+    layout: Layout
+    whole: RepositoryTask
+    """The repository without a fault, as a task that has nothing hidden."""
+    ids: Mapping[str, tuple[str, ...]]
+    """The tests of each function, by the function's id."""
+    plain: frozenset[str]
+    """The functions that pass without pytest too."""
+
+
+async def synthesize(
+    requirement: str, archive: bytes, count: int, grounds: Grounds, progress: Progress
+) -> list[RepositoryTask]:
+    """Makes `count` proven tasks from a source distribution, fewer if it does not have as many.
+
+    Raises SdistError for a distribution that does not do, and SandboxLost.
+    """
+    package = await _study(requirement, archive, grounds.pool, progress)
+    tasks: list[RepositoryTask] = []
+    candidates = list(_candidates(package))[: count * _FAULTS_PER_TASK]
+    used: set[str] = set()
+    while candidates and len(tasks) < count:
+        chosen = [fault for fault in candidates if fault.function not in used][:AT_ONCE]
+        if not chosen:
+            break
+        candidates = [fault for fault in candidates if fault not in chosen]
+        made = await asyncio.gather(*(_try(package, fault, grounds) for fault in chosen))
+        for fault, outcome in zip(chosen, made, strict=True):
+            name = f"{fault.operator:12} {fault.function} in {fault.path}"
+            if isinstance(outcome, str):
+                progress(f"  -  {name}: {outcome}")
+            elif len(tasks) < count and fault.function not in used:
+                tasks.append(outcome)
+                # A function has one fault: what was learned of one task says nothing about another.
+                used.add(fault.function)
+                progress(f"{len(tasks):3}  {name}: {len(outcome.fail_to_pass)} tests hidden")
+    return tasks
+
+
+async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progress) -> _Package:
+    """Finds the tests that pass each time, renamed and, where they can, without pytest."""
+    files = unpack(archive)
+    layout = find_layout(files)
+    suite = re.sub(r"[-_.]+", "-", requirement.partition("==")[0]).lower()
+    whole = RepositoryTask(
+        task_id=f"{suite}/whole",
+        suite=suite,
+        split=Split.TRAIN,
+        family="",
+        request="",
+        base={path: files[path] for path in layout.kept},
+        gold={},
+        test_files={path: files[path] for path in layout.test_files},
+        fail_to_pass=(),
+        pass_to_pass=(),
+        twins={},
+        plain=(),
+        roots=layout.roots,
+        source=f"{requirement} sha256:{hashlib.sha256(archive).hexdigest()}",
+    )
+    functions = [
+        _function_id(path, name)
+        for path, content in whole.test_files.items()
+        for name in test_functions(content.decode())
+    ]
+    able = {
+        _function_id(path, name)
+        for path, content in whole.test_files.items()
+        for name in plain_functions(content.decode())
+    }
+    rng = random.Random(requirement)
+    passed: list[dict[str, str]] = []
+    for plain in (frozenset(), frozenset(), frozenset(able)):
+        chosen = [name for name in functions if not plain or name in plain]
+        runs = await _run_all(
+            pool, whole, whole.base, {name: None for name in chosen}, rng, plain=plain, progress=progress
+        )
+        passed.append({test: outcome for run in runs for test, outcome in run.outcomes.items()})
+    first, second, without = passed
+    ids: dict[str, list[str]] = defaultdict(list)
+    for test in first:
+        ids[function_of(test)].append(test)
+    stable = {
+        name: tuple(tests)
+        for name, tests in ids.items()
+        if all(first[test] == second.get(test) == "passed" for test in tests)
+    }
+    if not stable:
+        raise SdistError("none of its tests passes in a sandbox; choose another package")
+    progress(f"{len(stable)} of {len(functions)} test functions pass each time and are quick")
+    plain_ok = frozenset(name for name in stable if without.get(name) == "passed")
+    return _Package(suite, requirement, layout, whole, stable, plain_ok)
+
+
+async def _run_all(
+    pool: Pool,
+    task: RepositoryTask,
+    tree: Mapping[str, bytes],
+    roles: Mapping[str, Role],
+    rng: random.Random,
+    *,
+    plain: Collection[str] = (),
+    progress: Progress | None = None,
+) -> list[Run]:
+    """Runs functions a part at a time, so that no run comes near its limits."""
+    names = list(roles)
+    parts = [names[start : start + _FUNCTIONS_PER_RUN] for start in range(0, len(names), _FUNCTIONS_PER_RUN)]
+    places = asyncio.Semaphore(AT_ONCE)
+    without_tests = {path: content for path, content in tree.items() if path not in task.test_files}
+
+    async def run(part: Sequence[str], seed: int) -> Run:
+        half = Half({name: roles[name] for name in part}, frozenset(plain) & set(part))
+        async with places:
+            if progress:
+                progress(f"     running {len(part)} test functions")
+            return await run_half(pool.lend, task, without_tests, half, random.Random(seed), _SECONDS_PER_TEST)
+
+    return await asyncio.gather(*(run(part, rng.getrandbits(64)) for part in parts))
+
+
+def _candidates(package: _Package) -> Iterator[Fault]:
+    """Gives faults in a fixed order in which operators and functions take turns."""
+    rng = random.Random(f"{package.requirement} faults")
+    by_operator: dict[str, list[Fault]] = defaultdict(list)
+    for path in package.layout.source_files:
+        for fault in faults_of(path, package.whole.base[path].decode()):
+            by_operator[fault.operator].append(fault)
+    for faults in by_operator.values():
+        rng.shuffle(faults)
+    while any(by_operator.values()):
+        for operator in sorted(by_operator):
+            if by_operator[operator]:
+                yield by_operator[operator].pop()
+
+
+async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryTask | str:
+    """Makes a proven task of a fault, or says why not."""
+    whole = package.whole
+    rng = random.Random(f"{package.requirement} {fault.path} {fault.function} {fault.line} {fault.operator}")
+    faulty = {**whole.base, fault.path: fault.faulty_source.encode()}
+    runs = await _run_all(grounds.pool, whole, faulty, dict.fromkeys(package.ids), rng)
+    if any(run.timed_out or run.out_of_memory or not run.complete for run in runs):
+        return "the tests do not come to their end"
+    outcomes = {test: outcome for run in runs for test, outcome in run.outcomes.items()}
+    failing = {test for tests in package.ids.values() for test in tests if outcomes.get(test) != "passed"}
+    hidden = {function_of(test) for test in failing}
+    if not 1 <= len(hidden) <= _MOST_HIDDEN:
+        return f"{len(hidden)} test functions fail"
+    public = _choose_public(package, hidden, rng)
+    chosen = [name for name in package.ids if name in hidden or name in public]
+    visible = {
+        path: remove_tests(content.decode(), _names_in(path, hidden)).encode()
+        for path, content in whole.test_files.items()
+    }
+    digest = hashlib.sha256(f"{package.suite} {fault.function}".encode()).digest()[0]
+    name = re.sub(r"[^a-z0-9_]+", "-", fault.function.lower()).strip("-_")
+    command = "pytest " + " ".join(sorted({test.partition("::")[0] for test in hidden}))
+    task = replace(
+        whole,
+        task_id=f"{package.suite}/{fault.operator.replace(' ', '-')}/{name}",
+        family=fault.operator,
+        # By the function: the same function is never learned from and reported on.
+        split=(Split.VALIDATION, Split.TEST, Split.TRAIN, Split.TRAIN, Split.TRAIN)[digest % 5],
+        request=(
+            f"The repository is {package.requirement.replace('==', ' ')} with one fault in it: `{fault.function}` in "
+            f"{fault.path} does not do what its documentation and its callers expect. Find the fault and repair it; "
+            f"change no test. `{command}` runs the tests that are there; others decide."
+        ),
+        base={**faulty, **visible},
+        gold={fault.path: whole.base[fault.path]},
+        fail_to_pass=tuple(sorted(failing)),
+        pass_to_pass=tuple(sorted({test for name in chosen for test in package.ids[name]} - failing)),
+        plain=tuple(name for name in chosen if name in package.plain),
+        image_digest=grounds.image_digest,
+        test_command=command,
+    )
+    task = replace(task, twins=await _find_twins(task, chosen, grounds.pool, rng))
+    proof = await prove(task, grounds)
+    return "; ".join(proof.faults) or task
+
+
+def _choose_public(package: _Package, hidden: Collection[str], rng: random.Random) -> set[str]:
+    """Chooses public tests: first those of the files in which the hidden ones are."""
+    near = {name.partition("::")[0] for name in hidden}
+    others = [name for name in package.ids if name not in hidden]
+    rng.shuffle(others)
+    others.sort(key=lambda name: name.partition("::")[0] not in near)
+    return set(others[:_MOST_PUBLIC])
+
+
+async def _find_twins(
+    task: RepositoryTask, functions: Sequence[str], pool: Pool, rng: random.Random
+) -> dict[str, tuple[int, ...]]:
+    """Finds the places at which a test, turned, fails with the gold patch and in the base tree."""
+    sites: dict[str, list[int]] = {}
+    for function in functions:
+        path, _, name = function.partition("::")
+        places = list(range(count_sites(task.test_files[path].decode(), name.replace("::", "."))))
+        rng.shuffle(places)
+        sites[function] = places[:_MOST_SITES]
+    found: dict[str, list[int]] = defaultdict(list)
+    trees = (graded_tree(task, Submission(dict(task.gold))), graded_tree(task, Submission()))
+    for number in range(_MOST_SITES):
+        roles: dict[str, Role] = {name: each[number] for name, each in sites.items() if number < len(each)}
+        if not roles:
+            break
+        runs = [run for tree in trees for run in await _run_all(pool, task, tree, roles, rng, plain=task.plain)]
+        failed = [{function_of(test) for test, out in run.outcomes.items() if out == "failed"} for run in runs]
+        passed = {function_of(test) for run in runs for test in run.outcomes if run.passes(test)}
+        for name, site in roles.items():
+            if name not in passed and sum(name in each for each in failed) == len(trees):
+                found[name].append(int(site or 0))
+    return {name: tuple(sorted(each)) for name, each in sorted(found.items())}
+
+
+def _function_id(path: str, name: str) -> str:
+    return f"{path}::{name.replace('.', '::')}"
+
+
+def _names_in(path: str, functions: Collection[str]) -> set[str]:
+    """The functions of one file, by the names in it."""
+    found = (name.partition("::") for name in functions)
+    return {name.replace("::", ".") for file, _, name in found if file == path}

@@ -1,0 +1,142 @@
+"""Repository-level tasks: a real repository with a fault, and the tests of its own that decide.
+
+What an episode starts from is the *base tree*: the faulty sources, and the test files without the hidden tests. The
+whole test files stay with the service. A submission is what an episode changed of the sources; everything else of the
+base tree is what it was when it is graded.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from gym_service.tasks.model import Split
+
+MIN_PAIRS = 10
+"""Tests with twins that a task needs to be called twinned: blind luck then is one in a thousand."""
+PROTECTED_NAMES = frozenset(
+    {
+        "conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "setup.py", "pyproject.toml",
+        "MANIFEST.in", "noxfile.py", ".coveragerc",
+    }
+)  # fmt: skip
+"""Files that say how tests run; a submission's own are never graded with."""
+
+
+def function_of(test_id: str) -> str:
+    """The test function of a test: its id without the parameters."""
+    return test_id.partition("[")[0]
+
+
+@dataclass(frozen=True)
+class RepositoryTask:
+    """One repository with one fault."""
+
+    task_id: str
+    """Suite, family and variant, with slashes between them."""
+    suite: str
+    """Name of the suite that the task belongs to."""
+    split: Split
+    """Training, validation or test."""
+    family: str
+    """The kind of fault; never shown to a policy."""
+    request: str
+    """What the policy is asked to do."""
+    base: Mapping[str, bytes]
+    """The base tree: content by path."""
+    gold: Mapping[str, bytes]
+    """The files that the reference solution changes, as they should be."""
+    test_files: Mapping[str, bytes]
+    """The test files with the hidden tests in them; those of the base tree lack these."""
+    fail_to_pass: tuple[str, ...]
+    """The hidden tests, by pytest's ids: they fail in the base tree and pass with the gold patch."""
+    pass_to_pass: tuple[str, ...]
+    """The public tests: they pass before and after."""
+    twins: Mapping[str, tuple[int, ...]]
+    """For each test function that can be turned, the places at which its twin was seen to fail."""
+    plain: tuple[str, ...]
+    """The test functions that were seen to pass as a plain script, without pytest."""
+    roots: tuple[str, ...] = ("",)
+    """The folders that modules are imported from; empty for the repository itself."""
+    image_digest: str = ""
+    """The sandbox image in which the tests were chosen."""
+    source: str = ""
+    """Where the repository comes from, such as toolz==1.1.0 and its hash."""
+    test_command: str = "pytest"
+    """What runs the public tests in an episode."""
+    deterministic: bool = True
+    """Whether the same files always get the same verdict."""
+
+    @property
+    def is_twinned(self) -> bool:
+        """Whether enough tests have twins for a pattern that luck does not meet."""
+        return len(self.twins) >= MIN_PAIRS
+
+    @cached_property
+    def source_names(self) -> frozenset[str]:
+        """The first names below a root that hold sources: packages, and files of modules."""
+        names = set()
+        for path in self.base:
+            for root in self.roots:
+                below = path.removeprefix(f"{root}/" if root else "")
+                if (not root or below != path) and path.endswith(".py") and not self.is_protected(path):
+                    names.add(f"{root}/{below.split('/')[0]}" if root else below.split("/")[0])
+        return frozenset(names)
+
+    @cached_property
+    def test_folders(self) -> frozenset[str]:
+        """The folders of the test files; all that lies in them is the task's own."""
+        return frozenset(path.rpartition("/")[0] for path in self.test_files if "/" in path)
+
+    def is_protected(self, path: str) -> bool:
+        """Whether a path belongs to tests or configuration, which stay as they are in the base tree."""
+        name = path.rpartition("/")[2]
+        in_tests = any(path.startswith(f"{folder}/") for folder in self.test_folders)
+        return in_tests or path in self.test_files or name in PROTECTED_NAMES
+
+    def is_source(self, path: str) -> bool:
+        """Whether a path is one that a submission may change."""
+        inside = any(path == name or path.startswith(f"{name}/") for name in self.source_names)
+        return inside and not self.is_protected(path)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash over everything that the task consists of, in hexadecimal."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, object]:
+        """The task as plain data, with the hash of each file in the place of its content."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+    def contents(self) -> Iterable[bytes]:
+        """The contents of all files."""
+        for files in (self.base, self.gold, self.test_files):
+            yield from files.values()
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryInstance:
+    """A repository task as one episode sees it."""
+
+    task: RepositoryTask
+
+    @property
+    def tree(self) -> Mapping[str, bytes]:
+        """The repository at the start: content by path."""
+        return self.task.base
+
+    @property
+    def request(self) -> str:
+        """What the policy is asked to do."""
+        return self.task.request
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
