@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gym_service import task_commands
 from gym_service.config import ServiceConfig, add_limit_options, default_state_folder, limits_from
 from gym_service.state import HELD_STATUS, StateFolder
 
@@ -80,9 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         "self-test", help="try every wall of a sandbox, on each runtime of the engine"
     )
     self_test.add_argument("--runtime", default="", help="only this runtime")
-    tasks = commands.add_parser("tasks", help="prove or list tasks")
-    tasks.add_argument("action", choices=["check", "list"])
-    tasks.add_argument("suite", nargs="?", default="bugfix")
+    task_commands.add_parser(commands)
     return parser
 
 
@@ -152,20 +151,7 @@ def _status(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _tasks(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from gym_service import proof
-    from gym_service.errors import NotFound
-    from gym_service.tasks.suites import load_suite
-
-    try:
-        suite = load_suite(arguments.suite)
-    except NotFound as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if arguments.action == "list":
-        for task in suite:
-            print(f"{task.task_id:30} {task.split}")
-        return 0
-    return asyncio.run(proof.check_suite(suite))
+    return task_commands.run(arguments)
 
 
 def _self_test(arguments: argparse.Namespace, rest: list[str]) -> int:

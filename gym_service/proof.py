@@ -8,6 +8,7 @@ version history or a second copy of the package. Of both: grading again gives th
 A task that is not proven is not served. A proof holds for the task's hash, the grader's version and the sandbox image.
 """
 
+import ast
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -18,8 +19,8 @@ from pathlib import Path
 from gym_service.config import ServiceConfig
 from gym_service.grading import oracle, repository
 from gym_service.grading.changes import take_changes
+from gym_service.grading.collection import read_tests
 from gym_service.grading.grader import Grader
-from gym_service.grading.twins import source_of
 from gym_service.sandbox.base import RunPython, SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
@@ -200,7 +201,9 @@ async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, li
     markers = []
     for name in dict.fromkeys(map(function_of, task.fail_to_pass)):
         path, _, function = name.partition("::")
-        markers.append(source_of(task.test_files[path].decode(), function.replace("::", ".")).encode().hex())
+        source = task.test_files[path].decode()
+        node = read_tests(source).tests[function.replace("::", ".")]
+        markers.append((ast.get_source_segment(source, node) or "").encode().hex())
     packages = sorted(name.rpartition("/")[2].removesuffix(".py") for name in task.source_names)
     async with pool.lend() as sandbox:
         await asyncio.gather(*(sandbox.write_file(path, content) for path, content in task.base.items()))

@@ -189,7 +189,9 @@ async def _prove(engine: DockerEngine, state: StateFolder) -> Catalogue:
     for name, count in left_out.items():
         if count:
             command = f"python -m gym_service tasks check {name}"
-            logger.warning("%d tasks of %s are not proven and not served; `%s` says why", count, name, command)
+            logger.warning(
+                "%d tasks of %s are not proven and not served; `%s` says why", count, name, command
+            )
     return Catalogue(proven, left_out)
 
 

@@ -187,7 +187,9 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
         split = wire.split_from(request.split)
-        tasks = [task for task in self._episodes.catalogue.suite(request.suite) if split in (None, task.split)]
+        tasks = [
+            task for task in self._episodes.catalogue.suite(request.suite) if split in (None, task.split)
+        ]
         try:
             first = int(request.page_token or 0)
         except ValueError:

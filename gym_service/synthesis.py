@@ -14,8 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gym_service.grading.collection import plain_functions, test_functions
+from gym_service.grading.rendering import Role, count_sites
 from gym_service.grading.repository import Half, Run, graded_tree, run_half
-from gym_service.grading.twins import Role, count_sites, plain_functions, test_functions
 from gym_service.proof import Grounds, prove
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.faults import Fault, faults_of
@@ -122,7 +123,7 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
     for plain in (frozenset(), frozenset(), frozenset(able)):
         chosen = [name for name in functions if not plain or name in plain]
         runs = await _run_all(
-            pool, whole, whole.base, {name: None for name in chosen}, rng, plain=plain, progress=progress
+            pool, whole, whole.base, dict.fromkeys(chosen), rng, plain=plain, progress=progress
         )
         passed.append({test: outcome for run in runs for test, outcome in run.outcomes.items()})
     first, second, without = passed
@@ -162,7 +163,9 @@ async def _run_all(
         async with places:
             if progress:
                 progress(f"     running {len(part)} test functions")
-            return await run_half(pool.lend, task, without_tests, half, random.Random(seed), _SECONDS_PER_TEST)
+            return await run_half(
+                pool.lend, task, without_tests, half, random.Random(seed), _SECONDS_PER_TEST
+            )
 
     return await asyncio.gather(*(run(part, rng.getrandbits(64)) for part in parts))
 
@@ -253,8 +256,12 @@ async def _find_twins(
         roles: dict[str, Role] = {name: each[number] for name, each in sites.items() if number < len(each)}
         if not roles:
             break
-        runs = [run for tree in trees for run in await _run_all(pool, task, tree, roles, rng, plain=task.plain)]
-        failed = [{function_of(test) for test, out in run.outcomes.items() if out == "failed"} for run in runs]
+        runs = [
+            run for tree in trees for run in await _run_all(pool, task, tree, roles, rng, plain=task.plain)
+        ]
+        failed = [
+            {function_of(test) for test, out in run.outcomes.items() if out == "failed"} for run in runs
+        ]
         passed = {function_of(test) for run in runs for test in run.outcomes if run.passes(test)}
         for name, site in roles.items():
             if name not in passed and sum(name in each for each in failed) == len(trees):

@@ -32,7 +32,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     made.add_argument("--sdist", required=True, metavar="NAME==VERSION", help="the distribution")
     made.add_argument("--count", type=int, default=12, help="tasks to make; 12 by default")
-    made.add_argument("--sha256", help="the hash of the archive; known for the packages that the README names")
+    made.add_argument(
+        "--sha256", help="the hash of the archive; known for the packages that the README names"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,7 +78,9 @@ def _synthesize(arguments: argparse.Namespace, state: StateFolder) -> int:
         for task in tasks:
             save_task(state.suites / task.suite, task)
         # Each was proven as it was made.
-        proof.ProofBook(state.proofs, engine.facts.image_digest).add([proof.Proof(task, ()) for task in tasks])
+        proof.ProofBook(state.proofs, engine.facts.image_digest).add(
+            [proof.Proof(task, ()) for task in tasks]
+        )
         print(f"{len(tasks)} proven tasks in {state.suites}; a gym serves them from its next start")
         return 0 if len(tasks) >= arguments.count else 1
 

@@ -77,7 +77,7 @@ class Book:
         return [f"{name} {show(cents)}" for name, cents in self.entries[start:]]
 '''
 
-_TEST_MONEY = '''import pytest
+_TEST_MONEY = """import pytest
 
 from ledger.money import largest, parse, show, split, within
 
@@ -144,9 +144,9 @@ def test_within():
 def test_within_ends():
     assert within(1, 1, 9)
     assert within(9, 1, 9)
-'''
+"""
 
-_TEST_BOOK = '''import unittest
+_TEST_BOOK = """import unittest
 
 from ledger.book import Book
 
@@ -188,7 +188,7 @@ class BookTests(unittest.TestCase):
     def test_all_lines(self):
         self.assertEqual(len(self.book.lines()), 3)
         self.assertIn("ann 5.00", self.book.lines())
-'''
+"""
 
 FILES = {
     "ledger/__init__.py": '"""Money."""\n',

@@ -36,9 +36,7 @@ class Workspace(FakeSandbox):
 
     async def list_files(self):
         entries = [
-            entry
-            for entry in await super().list_files()
-            if entry.path not in {odd.path for odd in self.odd}
+            entry for entry in await super().list_files() if entry.path not in {odd.path for odd in self.odd}
         ]
         return tuple(sorted([*entries, *self.odd], key=lambda entry: entry.path))
 
@@ -71,8 +69,8 @@ async def test_changed_new_and_deleted_sources_cross(workspace):
 @pytest.mark.parametrize(
     "path",
     [
-        "tests/test_money.py", "tests/conftest.py", "tests/data.json", "conftest.py", "ledger/conftest.py", "pytest.ini",
-        "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "reproduce.py", "notes/plan.md", "README.md",
+        "tests/test_money.py", "tests/conftest.py", "tests/data.json", "conftest.py", "ledger/conftest.py",
+        "pytest.ini", "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "reproduce.py", "notes/plan.md", "README.md",
         "fakepandas/__init__.py",
     ],
 )  # fmt: skip

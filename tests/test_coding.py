@@ -5,7 +5,7 @@ import pytest
 from gym_service.sandbox.base import FileRefused, RunPython
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.tasks.model import instantiate
-from gym_service.tasks.suites import find_task
+from gym_service.tasks.suites import built_in
 from gym_service.toolsets.base import Misuse, Progress, check_arguments
 from gym_service.toolsets.coding import Coding
 from gym_service.values import ToolCall
@@ -15,7 +15,7 @@ from gym_service.values import ToolCall
 def tools():
     """Calls a tool on a workspace with one file and returns its result."""
     toolset, sandbox = Coding(), FakeSandbox()
-    instance = instantiate(find_task("bugfix/zero/share"), "seed")
+    instance = instantiate(built_in().task("bugfix/zero/share"), "seed")
     progress = Progress(edits_left=None, source="")
     sandbox.files["a.py"] = b"one\ntwo\ntwo\n"
 
@@ -224,7 +224,7 @@ def test_sets(): assert {"a", "b", "c", "d"} == set("bcde")
 def test_folder(tmp_path): assert tmp_path == Many()
 def test_thread(): assert threading.current_thread() == random.random()
 """
-    toolset, instance = Coding(), instantiate(find_task("bugfix/zero/share"), "seed")
+    toolset, instance = Coding(), instantiate(built_in().task("bugfix/zero/share"), "seed")
 
     async def play(sandbox, uid):
         sandbox.uid = uid

@@ -8,11 +8,11 @@ from gym_service.grading import oracle
 from gym_service.grading.records import Answer, parse_answers, same
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.tasks.model import Case, hidden_cases, instantiate
-from gym_service.tasks.suites import find_task
+from gym_service.tasks.suites import built_in
 from gym_service.values import Submission, VerdictStatus
 from tests.test_containment import SEARCH_MEMORY
 
-TASK = find_task("bugfix/zero/share")
+TASK = built_in().task("bugfix/zero/share")
 INSTANCE = instantiate(TASK, "seed")
 PATH = f"{INSTANCE.function_name}.py"
 HIDDEN = hidden_cases(TASK, b"private", "seed")

@@ -23,9 +23,9 @@ from gym_service.tasks.model import (
     instantiate,
 )
 from gym_service.tasks.operations import OPERATIONS, apply_operation
-from gym_service.tasks.suites import find_task, load_suite
+from gym_service.tasks.suites import built_in
 
-TASKS = load_suite("bugfix")
+TASKS = built_in().suite("bugfix")
 HELD_OUT = [task for task in TASKS if task.split is not Split.TRAIN]
 each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.task_id)
 
@@ -145,7 +145,7 @@ def test_the_public_tests_in_the_repository_pass_on_the_gold_files_only(task: Fu
 
 
 def test_a_repository_is_the_module_and_its_tests() -> None:
-    instance = instantiate(find_task("bugfix/compare/under_cap"), "episode")
+    instance = instantiate(built_in().task("bugfix/compare/under_cap"), "episode")
     name = instance.function_name
 
     assert instance.files[f"{name}.py"] == f"def {name}(load, cap):\n    return load < cap\n"
@@ -186,7 +186,7 @@ def test_hidden_inputs_are_the_boundary_and_eight_new_ones(task: FunctionTask) -
 
 
 def test_hidden_cases_hold_what_the_gold_source_returns() -> None:
-    task = find_task("bugfix/range/weighted")
+    task = built_in().task("bugfix/range/weighted")
 
     for case in hidden_cases(task, b"secret", "episode"):
         (limit,) = case.arguments
@@ -244,6 +244,6 @@ def test_drawn_inputs_are_small_and_accepted(task: FunctionTask) -> None:
 
 def test_an_unknown_id_is_answered_with_what_exists() -> None:
     with pytest.raises(NotFound, match="bugfix/zero/speed"):
-        find_task("bugfix/zero/nothing")
+        built_in().task("bugfix/zero/nothing")
     with pytest.raises(NotFound, match="no suite 'nothing'; there is bugfix"):
-        find_task("nothing/zero/speed")
+        built_in().task("nothing/zero/speed")

@@ -49,9 +49,7 @@ async def take_changes(sandbox: Sandbox, task: RepositoryTask) -> Submission:
         return Submission(refusal=str(refusal))
 
 
-def compare(
-    task: RepositoryTask, entries: Sequence[FileEntry], contents: Mapping[str, bytes]
-) -> Submission:
+def compare(task: RepositoryTask, entries: Sequence[FileEntry], contents: Mapping[str, bytes]) -> Submission:
     """Takes the difference to the base tree, given the contents of sources and protected files. Raises Refused."""
     files = {}
     for path, content in contents.items():
@@ -62,7 +60,9 @@ def compare(
         raise Refused("too large: more changes than are graded")
     present = {entry.path for entry in entries if entry.kind == "file"}
     gone = sorted(set(task.base) - present)
-    beside = [path for path in present if contents.get(path) != task.base.get(path, b"\0") and path not in files]
+    beside = [
+        path for path in present if contents.get(path) != task.base.get(path, b"\0") and path not in files
+    ]
     ignored = [path for path in [*beside, *gone] if not task.is_source(path)]
     return Submission(
         files,
@@ -89,7 +89,7 @@ def _check(task: RepositoryTask, entries: Sequence[FileEntry]) -> list[FileEntry
             if entry.size_bytes > max(MAX_FILE_BYTES, len(task.base.get(entry.path, b""))):
                 raise Refused(f"too large: {_shown(entry.path)}")
             sources.append(entry)
-        elif entry.kind == "file" and entry.size_bytes == len(task.base.get(entry.path, b"")) > 0:
+        elif entry.path in task.base and entry.size_bytes == len(task.base[entry.path]):
             others.append(entry)
     if sum(entry.size_bytes for entry in sources) > MAX_CHANGED_BYTES + sum(map(len, task.base.values())):
         raise Refused("too large: more changes than are graded")

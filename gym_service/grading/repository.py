@@ -10,12 +10,12 @@ need no pytest run as a plain script, so that code which looks for pytest is see
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from gym_service.grading.outcomes import parse_outcomes
-from gym_service.grading.twins import Role, render
+from gym_service.grading.rendering import Role, render
 from gym_service.sandbox.base import Completed, FileRefused, RunChecks, RunTests, Sandbox
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
@@ -91,7 +91,7 @@ async def grade(lend: Lend, task: RepositoryTask, submission: Submission, rng: r
     try:
         # Side by side, each with a sandbox of its own: neither waits for the other while it holds one.
         first, second = await _both(
-            run_half(lend, task, tree, half, each) for half, each in zip(halves, rngs, strict=True)
+            [run_half(lend, task, tree, half, each) for half, each in zip(halves, rngs, strict=True)]
         )
     except FileRefused as error:
         reason = f"the files cannot be placed: {error.kind.replace('_', ' ')}"
@@ -115,7 +115,7 @@ def judge(task: RepositoryTask, first: Run, second: Run, submission_sha256: str)
     contradictions = [test for test in tests if contradicts(test)]
     anomalies = [anomaly for run in runs for anomaly in run.anomalies]
     failing = [test for test in tests if not holds(test)]
-    counts = tuple(
+    hidden, public = (
         TestCount(sum(map(holds, ids)), len(ids)) for ids in (task.fail_to_pass, task.pass_to_pass)
     )
     if contradictions or anomalies:
@@ -140,7 +140,8 @@ def judge(task: RepositoryTask, first: Run, second: Run, submission_sha256: str)
     ]
     return Verdict(
         status,
-        *counts,
+        hidden,
+        public,
         reason=reason,
         submission_sha256=submission_sha256,
         evidence=tuple(evidence[:_MAX_EVIDENCE]),
@@ -222,7 +223,7 @@ def _read_runs(
     )
 
 
-async def _both(runs: "Collection[Awaitable[Run]]") -> list[Run]:
+async def _both(runs: Sequence[Awaitable[Run]]) -> list[Run]:
     """Waits for both, whatever becomes of the first, so that no sandbox is in use any more when this ends."""
     outcomes = await asyncio.gather(*runs, return_exceptions=True)
     for outcome in outcomes:

@@ -64,7 +64,30 @@ class CallFunction:
     """The arguments of each call, plain data."""
 
 
-Job = Execute | RunPython | RunPytest | CallFunction
+@dataclass(frozen=True, slots=True)
+class RunTests:
+    """The tests of files, run by pytest under the service's configuration alone, a record for each."""
+
+    files: tuple[str, ...]
+    roots: tuple[str, ...]
+    """The folders of the workspace from which its modules are imported; "" is the workspace itself."""
+    seconds_each: float = 10.0
+    """How long each of setting up, running and tearing down one test may take; code can get around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunChecks:
+    """Tests of one file that need no pytest, run in a process that never had it, a record for each."""
+
+    module: str
+    """The path of the file."""
+    names: tuple[str, ...]
+    """Each a function without arguments, or Class.method."""
+    roots: tuple[str, ...]
+    seconds_each: float = 10.0
+
+
+Job = Execute | RunPython | RunPytest | CallFunction | RunTests | RunChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +97,25 @@ class Completed:
     exit_status: int
     """The exit status; negative for a signal."""
     output: bytes
-    """What it printed, or the records of CallFunction; cut at the output limit."""
+    """What it printed, or its records; cut at the output limit."""
     timed_out: bool
     output_truncated: bool
     out_of_memory: bool
     """The kernel killed a process of this job for memory, by the kernel's own count."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One thing in a workspace."""
+
+    path: str
+    """Relative to the workspace; bytes that are no UTF-8 are escaped as surrogates, and `read_file` takes them so."""
+    kind: str
+    """file, folder, symlink or other; a folder that the episode itself cannot look into is other."""
+    mode: int
+    """The permission bits."""
+    size_bytes: int
+    """0 for all but files."""
 
 
 class Sandbox(Protocol):
@@ -96,6 +133,12 @@ class Sandbox(Protocol):
 
     async def require_path(self, path: str, *, folder_allowed: bool) -> None:
         """Checks that a path is a regular file (or a folder). Raises FileRefused, SandboxLost."""
+
+    async def list_files(self) -> tuple[FileEntry, ...]:
+        """Lists all that lies in the workspace, sorted by the bytes of the paths; no link is followed.
+
+        Raises FileRefused, too_large when it is too much or too deep, and SandboxLost.
+        """
 
     async def run(self, job: Job, timeout_seconds: float) -> Completed:
         """Runs a job; afterwards none of its processes is left. Raises SandboxLost."""

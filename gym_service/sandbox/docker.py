@@ -24,13 +24,17 @@ from gym_service.sandbox.base import (
     CallFunction,
     Completed,
     Execute,
+    FileEntry,
     FileRefused,
     Job,
+    RunChecks,
     RunPytest,
     RunPython,
+    RunTests,
     SandboxLost,
 )
 from gym_service.sandbox.isolation import Isolation, check_facts, measured_limits
+from gym_service.sandbox.listing import decode_listing
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.read_back import EngineFacts, differences, distinct_runtimes, runtime_version
 from gym_service.sandbox.warden_link import Answer, WardenLink, open_pipes
@@ -45,6 +49,8 @@ OWNER_LABEL = "coding-gym.owner"
 _ANSWER_MARGIN_SECONDS = 20.0
 """How long beyond its time a request may take before the sandbox counts as lost."""
 _START_TIMEOUT_SECONDS = 60.0
+_MAX_RECORDS_BYTES = 2 << 20
+"""The longest answer of a graded run: nobody reads it but the service, and a repository can have thousands of tests."""
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
@@ -261,7 +267,7 @@ class DockerSandbox:
         await self._link.move(pipes)
 
     async def read_file(self, path: str) -> bytes:
-        return (await self._file(Operation.READ, path.encode())).body
+        return (await self._file(Operation.READ, path.encode("utf-8", "surrogateescape"))).body
 
     async def write_file(self, path: str, content: bytes) -> None:
         encoded = path.encode()
@@ -273,9 +279,15 @@ class DockerSandbox:
     async def require_path(self, path: str, *, folder_allowed: bool) -> None:
         await self._file(Operation.REQUIRE_PATH if folder_allowed else Operation.REQUIRE_FILE, path.encode())
 
+    async def list_files(self) -> tuple[FileEntry, ...]:
+        return decode_listing((await self._file(Operation.LIST, b"")).body)
+
     async def run(self, job: Job, timeout_seconds: float) -> Completed:
         timeout_seconds = min(timeout_seconds, self.limits.command_timeout_seconds)
-        answer = await self._ask(Operation.RUN, _encode(job), self.limits.output_bytes, timeout_seconds)
+        output_bytes = (
+            _MAX_RECORDS_BYTES if isinstance(job, RunTests | RunChecks) else self.limits.output_bytes
+        )
+        answer = await self._ask(Operation.RUN, _encode(job), output_bytes, timeout_seconds)
         if answer.status is not Status.OK:
             raise SandboxLost(f"the warden could not run a job: {answer.body[:200]!r}")
         return Completed(
@@ -354,13 +366,21 @@ class DockerSandbox:
 
 
 def _encode(job: Job) -> bytes:
-    if isinstance(job, CallFunction):
-        fields: dict[str, object] = {
-            "kind": "call",
-            "file": job.file,
-            "function": job.function,
-            "arguments": job.arguments,
-        }
-    else:
-        fields = {"kind": _JOB_KINDS[type(job)], "argv": job.argv}
+    fields: dict[str, object]
+    match job:
+        case CallFunction():
+            fields = {
+                "kind": "call",
+                "file": job.file,
+                "function": job.function,
+                "arguments": job.arguments,
+            }
+        case RunTests():
+            fields = {"kind": "pytest_records", "files": job.files}
+            fields |= {"roots": job.roots, "seconds_each": job.seconds_each}
+        case RunChecks():
+            fields = {"kind": "by_name", "file": job.module, "names": job.names}
+            fields |= {"roots": job.roots, "seconds_each": job.seconds_each}
+        case _:
+            fields = {"kind": _JOB_KINDS[type(job)], "argv": job.argv}
     return json.dumps(fields).encode()

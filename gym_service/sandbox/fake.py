@@ -16,10 +16,13 @@ from gym_service.sandbox.base import (
     CallFunction,
     Completed,
     Execute,
+    FileEntry,
     FileRefused,
     Job,
+    RunChecks,
     RunPytest,
     RunPython,
+    RunTests,
     SandboxLost,
 )
 from gym_service.sandbox.policy import SandboxLimits
@@ -64,6 +67,12 @@ class FakeSandbox:
         elif path not in self.files:
             raise FileRefused("not_found")
 
+    async def list_files(self) -> tuple[FileEntry, ...]:
+        self._check()
+        entries = [FileEntry(path, "folder", 0o755, 0) for path in self._folders()]
+        entries += [FileEntry(path, "file", 0o644, len(content)) for path, content in self.files.items()]
+        return tuple(sorted(entries, key=lambda entry: entry.path.encode()))
+
     async def run(self, job: Job, timeout_seconds: float) -> Completed:
         self._check()
         match job:
@@ -75,6 +84,8 @@ class FakeSandbox:
                 exit_status, output = _captured(self._run_tests)
             case Execute(argv):
                 exit_status, output = self._command(argv)
+            case RunTests() | RunChecks():
+                raise FileRefused("not_supported")
         return Completed(exit_status, output.encode(), False, False, False)
 
     async def scrub(self) -> str:

@@ -8,12 +8,14 @@ code; nothing that a policy wrote is ever executed in this module.
 """
 
 import copy
+import hashlib
 import hmac
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cached_property
 from typing import TypeAlias, cast
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -35,6 +37,9 @@ MAX_DRAWS_PER_INPUT = 1000
 """How often one hidden input is drawn again before the task counts as having too few inputs."""
 
 
+_DRAWS_HASHED = 16
+
+
 class Split(StrEnum):
     """Which decisions a task may take part in; fixed before anything is trained."""
 
@@ -53,7 +58,7 @@ class Case:
     """The value to return."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FunctionTask:
     """One small module with one faulty function."""
 
@@ -79,6 +84,15 @@ class FunctionTask:
     """Inputs that are in every draw of the hidden tests; they alone tell a right repair from a wrong one."""
     draw_input: Callable[[random.Random], Arguments]
     """Draws one further input for the hidden tests."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash over everything that the task consists of, in hexadecimal."""
+        parts = {each.name: repr(getattr(self, each.name)) for each in fields(self)}
+        # A function has no content that could be hashed: what it draws stands for it.
+        rng = random.Random(0)
+        parts["draw_input"] = repr([self.draw_input(rng) for _ in range(_DRAWS_HASHED)])
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class DamagedSuite(ValueError):
 def known_suites(folder: Path) -> Catalogue:
     """The suites that ship with the service and those that are stored in the folder. Raises DamagedSuite."""
     stored = {each.name: load_suite_folder(each) for each in sorted(folder.glob("*")) if each.is_dir()}
-    return Catalogue(built_in().suites | stored)
+    return Catalogue({**built_in().suites, **stored})
 
 
 def save_task(folder: Path, task: RepositoryTask) -> Path:
@@ -46,7 +46,9 @@ def load_suite_folder(folder: Path) -> tuple[RepositoryTask, ...]:
     blobs = {path.name: path.read_bytes() for path in (folder / "blobs").iterdir()}
     for name, content in blobs.items():
         if hashlib.sha256(content).hexdigest() != name and not name.endswith(".new"):
-            raise DamagedSuite(f"{folder / 'blobs' / name} is damaged; remove {folder} and synthesize it again")
+            raise DamagedSuite(
+                f"{folder / 'blobs' / name} is damaged; remove {folder} and synthesize it again"
+            )
     return tuple(_read(path, blobs) for path in sorted((folder / "tasks").glob("*.json")))
 
 

@@ -20,7 +20,9 @@ def open_task(task: Task, seed: str) -> Instance:
 class Catalogue:
     """The suites of one gym, each with its tasks in the suite's own order."""
 
-    def __init__(self, suites: Mapping[str, Sequence[Task]], unproven: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, suites: Mapping[str, Sequence[Task]], unproven: Mapping[str, int] | None = None
+    ) -> None:
         self.unproven = dict(unproven or {})
         """How many tasks of a suite are left out because they are not proven."""
         self.suites = {name: tuple(tasks) for name, tasks in suites.items()}

@@ -5,8 +5,8 @@ from typing import ClassVar
 from gym_service.grading import oracle
 from gym_service.sandbox.base import Sandbox
 from gym_service.tasks.model import FunctionInstance, FunctionTask
-from gym_service.tasks.suites import Instance, Task
 from gym_service.tasks.operations import OPERATIONS, apply_operation
+from gym_service.tasks.suites import Instance, Task
 from gym_service.toolsets.base import Misuse, Progress, Tool
 from gym_service.values import Message, ToolCall, ToolResult
 

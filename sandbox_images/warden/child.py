@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Mapping
 
 from . import jobs, privileges
+from .graded import RESULT_DESCRIPTOR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ def become_child(
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
         if jobs.wants_result_channel(job):
-            os.dup2(output, jobs.RESULT_DESCRIPTOR)
+            os.dup2(output, RESULT_DESCRIPTOR)
             os.dup2(null, 1)
             os.dup2(null, 2)
-            os.closerange(jobs.RESULT_DESCRIPTOR + 1, 1024)
+            os.closerange(RESULT_DESCRIPTOR + 1, 1024)
         else:
             os.dup2(output, 1)
             os.dup2(output, 2)

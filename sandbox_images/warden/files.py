@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 
-from .frames import Status
+from .frames import ENTRY, ENTRY_KINDS, Status
 
 WORKSPACE = "/workspace"
 MAX_DEPTH = 64
@@ -96,6 +96,59 @@ def require_path(path: str, *, folder_allowed: bool) -> None:
         _require_regular(present)
 
 
+def list_into(buffer: memoryview) -> int:
+    """Lists everything below the workspace as `frames.ENTRY` says; returns the length of that in bytes.
+
+    Raises FileError: TOO_LARGE when it fills the buffer, or where something lies too deep. Raises OSError.
+    """
+    found: dict[bytes, tuple[str, int, int]] = {}
+    room = len(buffer)
+    waiting: list[list[str]] = [[]]
+    while waiting:
+        parts = waiting.pop()
+        try:
+            inside = _look_into(parts)
+        except PermissionError:
+            path = os.fsencode("/".join(parts))
+            found[path] = ("other", *found[path][1:])
+            continue
+        if inside and len(parts) == MAX_DEPTH:
+            raise FileError(Status.TOO_LARGE)
+        for name, status in inside:
+            path = os.fsencode("/".join([*parts, name]))
+            room -= ENTRY.size + len(path)
+            if room <= 0:
+                raise FileError(Status.TOO_LARGE)
+            kind = _kind(status)
+            found[path] = (kind, stat.S_IMODE(status.st_mode), status.st_size if kind == "file" else 0)
+            if kind == "folder":
+                waiting.append([*parts, name])
+    length = 0
+    for path, (kind, mode, size_bytes) in sorted(found.items()):
+        entry = ENTRY.pack(ENTRY_KINDS.index(kind), mode, size_bytes, len(path)) + path
+        buffer[length : length + len(entry)] = entry
+        length += len(entry)
+    return length
+
+
+def _look_into(parts: list[str]) -> list[tuple[str, os.stat_result]]:
+    """Names what lies in a folder. Opens it from the top each time: held open, a deep tree would use up descriptors."""
+    folder = _open_folder(parts, create=False)
+    try:
+        with os.scandir(folder) as entries:
+            return [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+    finally:
+        os.close(folder)
+
+
+def _kind(status: os.stat_result) -> str:
+    if stat.S_ISREG(status.st_mode):
+        return "file"
+    if stat.S_ISDIR(status.st_mode):
+        return "folder"
+    return "symlink" if stat.S_ISLNK(status.st_mode) else "other"
+
+
 def replace(path: str, content: memoryview) -> None:
     """Creates a file with its folders, or replaces a regular one keeping its mode; never half of it.
 
@@ -143,14 +196,19 @@ def _write_and_rename(folder: int, name: str, content: memoryview, mode: int) ->
 
 
 def _open_parent(path: str, *, create: bool) -> tuple[int, str]:
-    """Opens the folder of `path` step by step without following anything; the caller closes it."""
+    """Opens the folder of `path`; the caller closes it."""
     parts = path.split("/")
     if not all(part and part not in (".", "..") for part in parts):
         raise FileError(Status.PATH_OUTSIDE_WORKSPACE)
     if len(parts) > MAX_DEPTH:
         raise FileError(Status.NAME_TOO_LONG)
+    return _open_folder(parts[:-1], create=create), parts[-1]
+
+
+def _open_folder(parts: list[str], *, create: bool) -> int:
+    """Opens a folder step by step without following anything; the caller closes it."""
     folder = os.open(WORKSPACE, _FOLDER)
-    for part in parts[:-1]:
+    for part in parts:
         try:
             try:
                 below = os.open(part, _FOLDER, dir_fd=folder)
@@ -162,7 +220,7 @@ def _open_parent(path: str, *, create: bool) -> tuple[int, str]:
         finally:
             os.close(folder)
         folder = below
-    return folder, parts[-1]
+    return folder
 
 
 def _require_regular(status: os.stat_result) -> None:

@@ -16,6 +16,15 @@ ANSWER = struct.Struct(">BiBI")
 WRITE_HEAD = struct.Struct(">I")
 """Opens the body of WRITE: length of the path in bytes; then path, then content."""
 
+ENTRY = struct.Struct(">BHQH")
+"""Opens each entry in the answer to LIST: kind, permission bits, size in bytes, length of the path in bytes; then path.
+
+Entries come sorted by the bytes of their paths.
+"""
+
+ENTRY_KINDS = "file", "folder", "symlink", "other"
+"""What an entry can be; the wire has the position. A folder that cannot be looked into is of the other kind."""
+
 MAX_BODY_BYTES = 4 << 20
 """The largest body of a request or an answer."""
 
@@ -47,6 +56,8 @@ class Operation(IntEnum):
     """Opens a pipe for `requests` and one for `answers`; gives the far end's descriptor and inode of each, in JSON."""
     USE_PIPES = 8
     """Closes the far ends, which the service has opened too, and serves over the pipes from the next request on."""
+    LIST = 9
+    """Lists everything that lies in the workspace."""
 
 
 class Status(IntEnum):

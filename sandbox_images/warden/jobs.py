@@ -1,8 +1,8 @@
-"""What a child does once it is the episode: a command, a Python file, or calls of one function.
+"""What a child does once it is the episode: a command, a Python file, calls of one function, or a graded run.
 
 This code runs as the episode. Whatever it reports is only as honest as the code that runs beside it, so it
-reports nothing that decides anything: output is text for the policy, and the records of `call` are answers that
-the service compares with values that never came here.
+reports nothing that decides anything: output is text for the policy, and records are claims that the service holds
+against what never came here, such as the values that it expects.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 
-from . import MODULES_AT_START
+from . import MODULES_AT_START, by_name
+from .graded import RESULT_DESCRIPTOR
 from .probe import observe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-RESULT_DESCRIPTOR = 3
-"""Where the records of `call` go."""
 EXIT_WARDEN_FAILED = 125
 MAX_RESULT_CHARACTERS = 100_000
 """The longest encoded value of one call; a longer one is reported as too large."""
@@ -53,12 +52,12 @@ def prepare() -> None:
 
 def wants_result_channel(job: bytes) -> bool:
     """Says whether the output of the job is a channel of records instead of what it prints."""
-    return job.startswith(b'{"kind": "call"')
+    return job.startswith((b'{"kind": "call"', b'{"kind": "by_name"', b'{"kind": "pytest_records"'))
 
 
 def wants_pytest(job: memoryview) -> bool:
     """Says whether the job is one for the zygote."""
-    return bytes(job[:17]) == b'{"kind": "pytest"'
+    return bytes(job[:16]) == b'{"kind": "pytest'
 
 
 def perform(job: bytes, kinds: Mapping[str, Callable[..., int]]) -> int:
@@ -194,5 +193,6 @@ KINDS: dict[str, Callable[..., int]] = {
     "exec": _execute,
     "python": _python,
     "call": _call,
+    "by_name": by_name.run,
     "probe": observe,
 }

@@ -77,6 +77,11 @@ class Warden:
                 length = files.read_into(os.fsdecode(bytes(body)), output)
                 self._send(Status.OK, body=output[:length])
                 self._wipe_output()
+            case Operation.LIST:
+                privileges.use_files_as(uid)
+                length = files.list_into(output)
+                self._send(Status.OK, body=output[:length])
+                self._wipe_output()
             case Operation.WRITE:
                 privileges.use_files_as(uid)
                 head = frames.WRITE_HEAD.size

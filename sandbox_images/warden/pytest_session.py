@@ -71,15 +71,21 @@ def run(argv: list[str]) -> int:
 
     def main() -> NoReturn:
         sys.argv = ["pytest", *argv]
-        if _flat is not None:
+        if _flat is not None and _is_flat(argv):
             _reopen_files()
-            if _is_flat(argv):
-                _use_flat()
-            else:
-                _flat.config._ensure_unconfigure()
+            _use_flat()
+        else:
+            leave_flat()
         sys.exit(pytest.main([*_ALWAYS, *argv]))
 
     return run_to_exit(main)
+
+
+def leave_flat() -> None:
+    """Ends the flat session where there is one: the next `pytest.main` uses the general one."""
+    if _flat is not None:
+        _reopen_files()
+        _flat.config._ensure_unconfigure()
 
 
 # --- the general session ---

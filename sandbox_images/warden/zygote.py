@@ -22,6 +22,7 @@ from .child import become_child
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
 _ORDER = struct.Struct("I")
@@ -96,8 +97,12 @@ def _live(line: _socket.socket, *, workspace_is_empty: bool) -> NoReturn:
         line = _socket.socket(fileno=_LINE)
         os.closerange(_LINE + 1, 1024)
         privileges.become_zygote()
-        from . import pytest_session
+        from . import pytest_records, pytest_session
 
+        kinds: dict[str, Callable[..., int]] = {
+            "pytest": pytest_session.run,
+            "pytest_records": pytest_records.run,
+        }
         pytest_session.prepare(workspace_is_empty=workspace_is_empty)
         gc.collect()
         gc.freeze()
@@ -107,7 +112,7 @@ def _live(line: _socket.socket, *, workspace_is_empty: bool) -> NoReturn:
             process_id = os.fork()
             if process_id == 0:
                 job = os.read(job_file, os.fstat(job_file).st_size)
-                become_child(job, uid, output, {"pytest": pytest_session.run})
+                become_child(job, uid, output, kinds)
             os.close(job_file)
             os.close(output)
             line.send(_REPORT.pack(_wait_for(process_id)))

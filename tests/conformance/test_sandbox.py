@@ -2,7 +2,15 @@
 
 import pytest
 
-from gym_service.sandbox.base import CallFunction, Execute, FileRefused, RunPytest, RunPython, SandboxLost
+from gym_service.sandbox.base import (
+    CallFunction,
+    Execute,
+    FileEntry,
+    FileRefused,
+    RunPytest,
+    RunPython,
+    SandboxLost,
+)
 from gym_service.sandbox.fake import FakeSandbox
 
 
@@ -128,6 +136,22 @@ async def test_programs_of_the_image_see_the_workspace(sandbox):
     found = await sandbox.run(Execute(("/bin/grep", "two", "a.txt")), 10)
 
     assert [listed.output, shown.output, found.output] == [b"a.txt\n", b"one\ntwo\n", b"two\n"]
+
+
+async def test_what_was_written_is_listed_with_its_folders(sandbox):
+    await sandbox.write_file("a/b/c.py", b"12345")
+    await sandbox.write_file("a.py", b"")
+
+    assert await sandbox.list_files() == (
+        FileEntry("a", "folder", 0o755, 0),
+        FileEntry("a.py", "file", 0o644, 0),
+        FileEntry("a/b", "folder", 0o755, 0),
+        FileEntry("a/b/c.py", "file", 0o644, 5),
+    )
+
+
+async def test_an_empty_workspace_lists_nothing(sandbox):
+    assert await sandbox.list_files() == ()
 
 
 async def test_scrubbing_empties_the_workspace(sandbox):
