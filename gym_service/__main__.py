@@ -29,6 +29,7 @@ def main() -> int:
         "status": _status,
         "tasks": _tasks,
         "self-test": _self_test,
+        "verify-record": _verify_record,
     }
     try:
         return handler[arguments.command](arguments, rest)
@@ -74,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
         default="training",
         help="training serves on a machine with known gaps and names them; evaluation refuses it, and is --single-use",
     )
+    serve.add_argument(
+        "--records",
+        default="",
+        help="the records of graded episodes that are written to the state folder: none, flagged or all; "
+        "flagged by default, all with --profile evaluation",
+    )
     commands.add_parser("up", help="serve in the background; takes the options of serve")
     commands.add_parser("down", help="stop the background service")
     commands.add_parser("status", help="describe the background service")
@@ -82,6 +89,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     self_test.add_argument("--runtime", default="", help="only this runtime")
     task_commands.add_parser(commands)
+    verify = commands.add_parser(
+        "verify-record",
+        help="find any change in the records of graded episodes",
+        description="Finds any change in the records of graded episodes. The exit status is 0 only where every record "
+        "is intact and something outside the file vouches for it: its seal, checked with the grading.seed of "
+        "--state-folder, or --head. A chain alone proves nothing, because who rewrites a record can make a new one.",
+    )
+    verify.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    verify.add_argument(
+        "--head", metavar="SHA256", help="what the client got as record_sha256; with one FILE"
+    )
     return parser
 
 
@@ -110,6 +128,7 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             limits=limits_from(arguments),
             runtime=arguments.runtime,
             profile=arguments.profile,
+            records=arguments.records or ("all" if arguments.profile == "evaluation" else "flagged"),
         )
         uvloop.run(serve(config, state))
     except (SandboxLost, ValueError, RuntimeError) as error:
@@ -181,6 +200,26 @@ def _self_test(arguments: argparse.Namespace, rest: list[str]) -> int:
         print(f"  {gap}")
     # The first is the one that would serve.
     return 0 if results[0].offered else 1
+
+
+def _verify_record(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service.record_check import check_record
+    from gym_service.state import read_grading_seed
+
+    if arguments.head and len(arguments.files) > 1:
+        print("error: --head is that of one record: give one FILE with it", file=sys.stderr)
+        return 2
+    try:
+        private_seed = read_grading_seed(arguments.state_folder)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    every = True
+    for path in arguments.files:
+        finding = check_record(path.read_bytes(), private_seed, arguments.head or "")
+        every = every and finding.vouched
+        print(_printable(f"{path}: {finding.summary}"))
+    return 0 if every else 1
 
 
 def _print_result(version: str, result: "RuntimeResult") -> None:

@@ -16,6 +16,8 @@ def default_state_folder() -> Path:
     return Path(os.environ.get("GYM_STATE_DIR") or Path(state) / "coding-gym")
 
 
+RECORDS = ("none", "flagged", "all")
+"""Flagged are those whose verdict has a flag or suspects tampering."""
 _MOST = 100_000
 _LONGEST_LEASE_SECONDS = 86_400.0 * 7
 
@@ -25,7 +27,7 @@ class ServiceConfig:
     """Everything that an operator decides. Raises ValueError for what cannot be."""
 
     state_folder: Path = field(default_factory=default_state_folder)
-    """Where the endpoint file, the log and the grading seed lie; one service per folder."""
+    """Where the endpoint file, the log, the grading seed and the records lie; one service per folder."""
     port: int = 0
     """The port on the loopback interface; 0 takes a free one."""
     capacity: int = 64
@@ -44,6 +46,8 @@ class ServiceConfig:
     """The OCI runtime of the sandboxes; empty for the engine's default."""
     profile: str = "training"
     """One of `machine.PROFILES`: whether a machine with known gaps is refused."""
+    records: str = "flagged"
+    """One of `RECORDS`: which records of graded episodes are written to the state folder."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -54,6 +58,8 @@ class ServiceConfig:
                 raise ValueError(f"{option} must be from 1 to {_MOST}, not {getattr(self, name)}")
         if self.profile not in PROFILES:
             raise ValueError(f"--profile must be one of {', '.join(PROFILES)}, not {self.profile}")
+        if self.records not in RECORDS:
+            raise ValueError(f"--records must be one of {', '.join(RECORDS)}, not {self.records}")
         if self.profile == "evaluation" and self.reuse:
             raise ValueError("--profile evaluation uses each sandbox once; add --single-use")
         if not 1 <= self.max_lease_seconds <= _LONGEST_LEASE_SECONDS:

@@ -96,6 +96,8 @@ class Episode:
     submission: Submission = _CUT_OFF
     """What is graded; taken when the episode ends."""
     grading: "asyncio.Task[Verdict] | None" = None
+    record_sha256: str = ""
+    """The head of the record; made when the episode is graded."""
 
     @property
     def playing(self) -> bool:

@@ -16,13 +16,17 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
+from gym_service.grading.certificate import Signer
 from gym_service.grading.changes import take_changes
-from gym_service.grading.grader import Grader
+from gym_service.grading.grader import Grader, grader_version
 from gym_service.play import act, extend
+from gym_service.record import make_record
+from gym_service.record_folder import RecordFolder
 from gym_service.sandbox.base import FileRefused, SandboxLost
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import Pool, PooledSandbox
@@ -76,10 +80,14 @@ class Episodes:
         kept: int,
         private_seed: bytes,
         graders: int,
+        signer: Signer,
+        records: RecordFolder,
     ) -> None:
         """`private_seed` keys the draw of hidden inputs; it never leaves the service."""
         self._pool = pool
         self.catalogue = catalogue
+        self._signer = signer
+        self._records = records
         self.capacity = capacity
         self.max_lease_seconds = max_lease_seconds
         self._kept = kept
@@ -161,14 +169,14 @@ class Episodes:
         """Ends an episode; returns the reason that stands. Raises NotFound."""
         return await asyncio.shield(self._finish(self.get(episode_id), stop_reason))
 
-    async def grade(self, episode_id: str) -> tuple[Verdict, StopReason]:
+    async def grade(self, episode_id: str) -> tuple[Verdict, Episode]:
         """Grades an ended episode. Raises NotFound, NotDue."""
         episode = self.get(episode_id)
         if episode.ending is None:
             raise NotDue("the episode is active; end it first", "EPISODE_ACTIVE")
         if episode.grading is None:
             episode.grading = self._run(self._grade(episode))
-        return await asyncio.shield(episode.grading), episode.ending.result()
+        return await asyncio.shield(episode.grading), episode
 
     def get(self, episode_id: str) -> Episode:
         """Finds an episode without renewing its lease. Raises NotFound."""
@@ -387,11 +395,28 @@ class Episodes:
             return Submission(refusal=f"{path}: {error.kind.replace('_', ' ')}")
 
     async def _grade(self, episode: Episode) -> Verdict:
+        """Gives the verdict, signed, and closes the record with it."""
         assert episode.ending is not None
-        if (await episode.ending).errored:
-            return Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym lost the episode")
         seed = episode.creation.seed.text(episode.task.task_id)
-        return await self._grader.grade(episode.instance, episode.submission, seed)
+        if (await episode.ending).errored:
+            verdict = Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym lost the episode")
+        else:
+            verdict = await self._grader.grade(episode.instance, episode.submission, seed)
+            # Also a verdict that was reached without looking into the submission says which it is about.
+            verdict = replace(verdict, submission_sha256=episode.submission.sha256)
+        certificate = self._signer.sign(verdict, episode.task.sha256, seed, grader_version(episode.task))
+        verdict = replace(verdict, certificate=certificate)
+        await self._record(episode, verdict)
+        return verdict
+
+    async def _record(self, episode: Episode, verdict: Verdict) -> None:
+        try:
+            record = await make_record(episode, verdict, self._records.gym)
+            episode.record_sha256 = record[-1].sha256
+            await self._records.keep(episode.episode_id, verdict, record)
+        except Exception:
+            # What an episode is worth does not depend on what is written about it.
+            logger.exception("the record of episode %s could not be made", episode.episode_id)
 
     def _count(self, change: int) -> None:
         self._live += change

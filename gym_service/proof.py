@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym_service.config import ServiceConfig
-from gym_service.grading import oracle, repository
 from gym_service.grading.changes import take_changes
 from gym_service.grading.collection import read_tests
-from gym_service.grading.grader import Grader
+from gym_service.grading.grader import Grader, grader_version
 from gym_service.sandbox.base import RunPython, SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
@@ -115,8 +114,7 @@ class ProofBook:
         temporary.replace(self._path)
 
     def _conditions(self, task: Task) -> Mapping[str, str]:
-        version = oracle if isinstance(task, FunctionTask) else repository
-        return {"task": task.task_id, "grader": version.GRADER_VERSION, "image": self._image_digest}
+        return {"task": task.task_id, "grader": grader_version(task), "image": self._image_digest}
 
 
 async def prove(task: Task, grounds: Grounds) -> Proof:

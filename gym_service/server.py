@@ -22,7 +22,10 @@ from gym_contract.v1 import gym_pb2_grpc
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import InvalidRequest, Unauthenticated
+from gym_service.grading.certificate import Signer
 from gym_service.proof import ProofBook, open_grounds, prove_all
+from gym_service.record import Sealer
+from gym_service.record_folder import RecordFolder
 from gym_service.sandbox import selftest
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import DockerEngine
@@ -75,6 +78,8 @@ async def running_gym(
 ) -> AsyncIterator[RunningGym]:
     """Runs a service on the loopback interface for the length of a block."""
     pool = Pool(start_sandbox, config.limits, size=config.capacity + config.graders, reuse=config.reuse)
+    isolation = assurance.isolation
+    records = RecordFolder(config.state_folder / "records", config.records, Sealer(private_seed))
     episodes = Episodes(
         pool,
         catalogue,
@@ -83,6 +88,8 @@ async def running_gym(
         kept=config.kept_episodes,
         private_seed=private_seed,
         graders=config.graders,
+        signer=Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed),
+        records=records,
     )
     token = secrets.token_urlsafe(32)
     server = grpc.aio.server(interceptors=[_Gate(token)], options=_OPTIONS)
@@ -109,6 +116,7 @@ async def running_gym(
         await server.stop(grace=1.0)
         reaper.cancel()
         await pool.close()
+        records.close()
 
 
 async def serve(config: ServiceConfig, state: StateFolder) -> None:

@@ -225,10 +225,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         return pb.EndEpisodeResponse(outcome=wire.outcome_to(reason))
 
     async def _grade(self, request: pb.GradeEpisodeRequest) -> pb.GradeEpisodeResponse:
-        verdict, reason = await self._episodes.grade(request.episode_id)
-        return pb.GradeEpisodeResponse(
-            verdict=wire.verdict_to(verdict, self._isolation), outcome=wire.outcome_to(reason)
-        )
+        return wire.graded_to(*await self._episodes.grade(request.episode_id), self._isolation)
 
     async def _get(self, request: pb.GetEpisodeRequest) -> pb.GetEpisodeResponse:
         return wire.record_to(self._episodes.get(request.episode_id), self._isolation)

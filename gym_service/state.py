@@ -4,7 +4,8 @@ endpoint.json   address, token and process of the service that runs; readable by
 service.log     its log
 suites/         repository-level suites that were made here
 proofs.json     which tasks are proven, with which grader and image
-grading.seed    keys the draw of hidden inputs; kept, so that a replay is graded alike
+grading.seed    keys the draw of hidden inputs, signatures and seals; kept, so that a replay is graded alike
+records/        the records of graded episodes, as far as they are kept (`record_folder`)
 lock            held by the service that runs: one per folder, and the kernel says which process it is
 """
 
@@ -21,6 +22,7 @@ HELD_STATUS = 3
 """The exit status of a service that found its folder held by another process."""
 
 _SEED_BYTES = 32
+_SEED_NAME = "grading.seed"
 _FLOCK = struct.Struct("@hhqqi")
 """struct flock of Linux: type, whence, start, length, process."""
 
@@ -108,12 +110,10 @@ class StateFolder:
 
     def grading_seed(self) -> bytes:
         """Reads the private seed, and makes it at the first time."""
-        path = self.folder / "grading.seed"
-        if not path.exists():
-            self._write_private(path, secrets.token_bytes(_SEED_BYTES))
-        seed = path.read_bytes()
-        if len(seed) != _SEED_BYTES:
-            raise ValueError(f"{path} is damaged; remove it, and hidden inputs are drawn anew")
+        if read_grading_seed(self.folder) is None:
+            self._write_private(self.folder / _SEED_NAME, secrets.token_bytes(_SEED_BYTES))
+        seed = read_grading_seed(self.folder)
+        assert seed is not None
         return seed
 
     def _write_private(self, path: Path, content: bytes) -> None:
@@ -126,3 +126,15 @@ class StateFolder:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def read_grading_seed(folder: Path) -> bytes | None:
+    """Reads the private seed of a state folder; None where there is none. Raises ValueError for a damaged one."""
+    path = folder / _SEED_NAME
+    try:
+        seed = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if len(seed) != _SEED_BYTES:
+        raise ValueError(f"{path} is damaged; remove it, and hidden inputs are drawn anew")
+    return seed

@@ -200,10 +200,13 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
         return f"{len(hidden)} test functions fail"
     public = _choose_public(package, hidden, rng)
     chosen = [name for name in package.ids if name in hidden or name in public]
-    visible = {
-        path: remove_tests(content.decode(), _names_in(path, hidden)).encode()
-        for path, content in whole.test_files.items()
-    }
+    try:
+        visible = {
+            path: remove_tests(content.decode(), _names_in(path, hidden)).encode()
+            for path, content in whole.test_files.items()
+        }
+    except ValueError as error:
+        return f"the tests cannot be hidden: {error}"
     digest = hashlib.sha256(f"{package.suite} {fault.function}".encode()).digest()[0]
     name = re.sub(r"[^a-z0-9_]+", "-", fault.function.lower()).strip("-_")
     command = "pytest " + " ".join(sorted({test.partition("::")[0] for test in hidden}))

@@ -115,6 +115,23 @@ class TestCount:
 
 
 @dataclass(frozen=True, slots=True)
+class Certificate:
+    """What a verdict is about beside the submission, by hashes in hexadecimal, and the gym's signature over it."""
+
+    task_sha256: str
+    image_digest: str
+    """Of the image in which the submission ran, as the engine names it."""
+    seccomp_sha256: str
+    grader_version: str
+    seed_sha256: str
+    """Names what was drawn, without giving it away: a hash keyed with the private seed."""
+    content_sha256: str
+    """Over all that a client is told of the verdict; `grading.certificate` says how."""
+    signature: str
+    """Of content_sha256."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The outcome of grading, in components."""
 
@@ -128,6 +145,8 @@ class Verdict:
     """What stands out in the submission; decides nothing."""
     evidence: tuple[str, ...] = ()
     """What the grader saw, hidden tests included: for the record that the service keeps, never for a client."""
+    certificate: Certificate | None = None
+    """Absent until the verdict is signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +166,13 @@ class Submission:
     def sha256(self) -> str:
         """The hash over what is graded, in hexadecimal."""
         digest = hashlib.sha256()
-        parts = [part for path, content in sorted(self.files.items()) for part in (path.encode(), content)]
-        for part in [b"%d" % len(parts), *parts, *(path.encode() for path in self.deleted)]:
+        parts = [part for path, content in sorted(self.files.items()) for part in (_bytes(path), content)]
+        for part in [b"%d" % len(parts), *parts, *map(_bytes, self.deleted)]:
             digest.update(len(part).to_bytes(8, "big"))
             digest.update(part)
         return digest.hexdigest()
+
+
+def _bytes(path: str) -> bytes:
+    # The name of a file need not be UTF-8; what is not comes as surrogates.
+    return path.encode(errors="surrogatepass")

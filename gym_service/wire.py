@@ -9,7 +9,6 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_service.episode import Creation, Episode, EpisodeSeed, StepResult
 from gym_service.episodes import CLIENT_STOP_REASONS
 from gym_service.errors import GymError, InvalidRequest
-from gym_service.grading.oracle import GRADER_VERSION
 from gym_service.sandbox.isolation import Isolation, RuntimeResult
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 from gym_service.sandbox.pool import PoolStatus
@@ -232,18 +231,29 @@ def outcome_to(reason: StopReason) -> pb.Outcome:
     )
 
 
+def graded_to(verdict: Verdict, episode: Episode, isolation: pb.Isolation) -> pb.GradeEpisodeResponse:
+    """Writes an episode that is graded."""
+    assert episode.stop_reason is not None
+    return pb.GradeEpisodeResponse(
+        verdict=verdict_to(verdict, isolation),
+        outcome=outcome_to(episode.stop_reason),
+        record_sha256=episode.record_sha256,
+    )
+
+
 def verdict_to(verdict: Verdict, isolation: pb.Isolation) -> pb.Verdict:
-    """Writes a verdict that was reached under `isolation`."""
+    """Writes a signed verdict that was reached under `isolation`; its evidence stays here."""
     failed = verdict.status is VerdictStatus.INFRASTRUCTURE_ERROR
+    assert verdict.certificate is not None
     return pb.Verdict(
         status=f"VERDICT_STATUS_{verdict.status.name}",
         hidden=_count_to(verdict.hidden),
         public=_count_to(verdict.public),
         reason=verdict.reason,
-        grader_version=GRADER_VERSION,
         submission_sha256=verdict.submission_sha256,
-        image_digest=isolation.image_digest,
+        flags=verdict.flags,
         isolation=None if failed else isolation,
+        **asdict(verdict.certificate),
     )
 
 
@@ -264,6 +274,7 @@ def record_to(episode: Episode, isolation: pb.Isolation) -> pb.GetEpisodeRespons
         record.outcome.CopyFrom(outcome_to(episode.stop_reason))
     if episode.grading and episode.grading.done():
         record.verdict.CopyFrom(verdict_to(episode.grading.result(), isolation))
+        record.record_sha256 = episode.record_sha256
     return record
 
 

@@ -70,8 +70,8 @@ async def test_changed_new_and_deleted_sources_cross(workspace):
     "path",
     [
         "tests/test_money.py", "tests/conftest.py", "tests/data.json", "conftest.py", "ledger/conftest.py",
-        "pytest.ini", "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "reproduce.py", "notes/plan.md", "README.md",
-        "fakepandas/__init__.py",
+        "pytest.ini", "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "reproduce.py", "notes/plan.md",
+        "README.md", "fakepandas/__init__.py",
     ],
 )  # fmt: skip
 async def test_tests_configuration_and_scratch_files_stay_behind(workspace, path):

@@ -10,11 +10,12 @@ ROOT = Path(__file__).parent.parent
 
 # From the top floor to the bottom; a module may import from its own floor and from those below.
 SERVICE_FLOORS = [
-    {"__main__", "control", "server", "proof"},
+    {"__main__", "control", "server", "proof", "record_check"},
     {"servicer", "state", "config"},
     {"wire"},
     {"episodes"},
-    {"play"},
+    {"play", "record_folder"},
+    {"record"},
     {"episode"},
     {"toolsets", "tokens"},
     {"grading"},

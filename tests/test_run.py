@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,11 @@ async def test_a_small_run_leaves_everything_behind(config: RunConfig) -> None:
     labels = [row.label for row in history.evaluations]
     assert [row.step for row in history.steps] == [1, 2, 3]
     assert labels[:4] == [*(f"validation/step-{step}" for step in (0, 2, 3)), "test/start"]
+    episodes = [json.loads(line) for line in (RUNS / "x" / "episodes.jsonl").read_text().splitlines()]
+    played = sum(row.episodes for row in history.steps)
+    evaluated = sum(task.episodes for row in history.evaluations for task in row.tasks)
+    assert len({row["episode_id"] for row in episodes}) == len(episodes) == played + evaluated
+    assert all(len(row["record_sha256"]) == 64 for row in episodes)
     assert (RUNS / "x" / "report.html").exists()
     assert "difference, paired" in file.getvalue()
 

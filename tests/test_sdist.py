@@ -282,7 +282,7 @@ FILES = {
     "tests/helper.py": b"",
     "tests/cases.txt": b"",
     "tests/test_demo.py": b"",
-    ".gitignore": b"",
+    "tests/.gitignore": b"",
 }
 
 
@@ -295,7 +295,14 @@ def test_sources_are_told_from_tests_and_documentation():
 
 
 def test_an_episode_gets_no_documentation_no_metadata_and_nothing_compiled():
-    dropped = {"PKG-INFO", "setup.py", "docs/conf.py", "docs/demo/__init__.py", "demo/fast.so", ".gitignore"}
+    dropped = {
+        "PKG-INFO",
+        "setup.py",
+        "docs/conf.py",
+        "docs/demo/__init__.py",
+        "demo/fast.so",
+        "tests/.gitignore",
+    }
 
     assert set(find_layout(FILES).kept) == set(FILES) - dropped - {"demo.egg-info/PKG-INFO"}
 

@@ -1,6 +1,7 @@
 """The contract over a real gRPC server in this process; sandboxes are fake, everything else is not."""
 
 import asyncio
+import json
 import math
 import random
 from collections import Counter
@@ -13,10 +14,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
+from gym_service import record
 from gym_service.config import ServiceConfig
+from gym_service.grading.certificate import signature
+from gym_service.record_check import check_record
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.fake import FakeSandbox
+from gym_service.tasks.suites import built_in
 from tests.conftest import fake_sandbox, gym_over
+from tests.test_certificate import content_sha256_of
 
 MENU_SOLUTION = ("<call> read </call>", "<call> edit add_zero_guard </call>", "<call> submit </call>")
 
@@ -451,6 +457,87 @@ async def test_a_record_holds_what_was_sent(gym):
     assert record.turns[0].action == action
     assert record.turns[0].observation.tool_results[0].tool == "read"
     assert not record.HasField("outcome")
+
+
+async def record_of(gym, episode_id):
+    return await gym.stub.GetEpisode(pb.GetEpisodeRequest(episode_id=episode_id), metadata=gym.metadata)
+
+
+async def test_a_verdict_names_what_it_is_about_and_anybody_can_compute_its_hash(gym):
+    episode = await gym.create()
+    await play(gym, episode.episode_id, MENU_SOLUTION)
+
+    verdict = (await gym.grade(episode.episode_id)).verdict
+
+    assert verdict.task_sha256 == built_in().task("bugfix/zero/share").sha256
+    assert verdict.content_sha256 == content_sha256_of(verdict)
+    assert verdict.signature == signature(b"private seed", verdict.content_sha256)
+    assert (verdict.grader_version, len(verdict.seed_sha256)) == ("function-1", 64)
+
+
+async def test_equal_episodes_get_equal_verdicts_and_records_of_their_own(gym):
+    graded = []
+    for request_id in "ab":
+        episode = await gym.create(request_id)
+        await play(gym, episode.episode_id, MENU_SOLUTION)
+        graded.append(await gym.grade(episode.episode_id))
+
+    assert graded[0].verdict == graded[1].verdict
+    assert graded[0].record_sha256 != graded[1].record_sha256
+
+
+async def test_what_a_client_is_told_vouches_for_the_file_that_is_kept(tmp_path):
+    async with gym_over(fake_sandbox, tmp_path, records="all") as gym:
+        episode = await gym.create()
+        await play(gym, episode.episode_id, MENU_SOLUTION)
+        before = await record_of(gym, episode.episode_id)
+        graded = await gym.grade(episode.episode_id)
+        data = (tmp_path / "records" / f"{episode.episode_id}.jsonl").read_bytes()
+
+        assert before.record_sha256 == ""
+        assert (await record_of(gym, episode.episode_id)).record_sha256 == graded.record_sha256
+        finding = check_record(data, b"private seed", graded.record_sha256)
+        assert "intact: 6 events" in finding.summary
+        assert "seal valid" in finding.summary
+
+
+async def test_a_record_that_cannot_be_kept_or_made_changes_no_verdict(tmp_path, monkeypatch, caplog):
+    (tmp_path / "records").write_text("in the way")
+    async with gym_over(fake_sandbox, tmp_path, records="all") as gym:
+        first, second = await gym.create("a"), await gym.create("b")
+        for episode in first, second:
+            await play(gym, episode.episode_id, MENU_SOLUTION)
+        unwritten = await gym.grade(first.episode_id)
+        monkeypatch.setattr(record, "_events", lambda *_: 1 / 0)
+        unmade = await gym.grade(second.episode_id)
+
+    assert unwritten.verdict.status == unmade.verdict.status == pb.VERDICT_STATUS_RESOLVED
+    assert "could not be written" in caplog.text
+    assert "could not be made" in caplog.text
+    assert (bool(unwritten.record_sha256), unmade.record_sha256) == (True, "")
+
+
+async def test_a_turn_that_the_end_cut_off_is_in_the_record_without_an_answer(tmp_path):
+    class Slow(FakeSandbox):
+        async def read_file(self, path):
+            await asyncio.sleep(0.5)
+            return await super().read_file(path)
+
+    async def start():
+        return Slow()
+
+    async with gym_over(start, tmp_path, records="all") as gym:
+        episode = await gym.create()
+        turn = asyncio.create_task(gym.step(episode.episode_id, 0, "<call> read </call>"))
+        await asyncio.sleep(0.2)
+        await gym.end(episode.episode_id)
+        graded = await gym.grade(episode.episode_id)
+        await turn
+        data = (tmp_path / "records" / f"{episode.episode_id}.jsonl").read_bytes()
+
+    assert graded.verdict.status == pb.VERDICT_STATUS_REFUSED
+    assert json.loads(data.splitlines()[1])["content"]["observation"] is None
+    assert check_record(data, b"private seed").vouched
 
 
 async def test_graded_records_beyond_the_number_kept_are_dropped(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gym_service.__main__ import _OneLine
-from gym_service.state import Endpoint, StateFolder
+from gym_service.state import Endpoint, StateFolder, read_grading_seed
 
 HOLD = """
 import sys, time
@@ -116,6 +116,11 @@ def test_the_grading_seed_stays_and_one_that_is_damaged_is_not_used(state):
     (state.folder / "grading.seed").write_bytes(b"")
     with pytest.raises(ValueError, match="is damaged"):
         state.grading_seed()
+
+
+def test_looking_for_a_grading_seed_makes_none(tmp_path):
+    assert read_grading_seed(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_event_of_the_log_is_one_line_whatever_it_quotes():

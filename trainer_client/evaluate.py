@@ -1,6 +1,6 @@
 """Plays a frozen policy on the tasks of a split and counts what comes of it. Nothing is learned from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from trainer_client.behaviour import observe
@@ -22,11 +22,12 @@ async def evaluate(
     step: int,
     episodes: int,
     stream: str,
+    on_played: Callable[[Sequence[Trajectory]], None] = lambda _: None,
 ) -> Evaluation:
     """Plays so many episodes of each task and returns the counts.
 
     The episodes come from seeds of their own, named by `stream`: evaluating leaves training as it is, and two
-    policies that are evaluated with the same stream meet the same episodes.
+    policies that are evaluated with the same stream meet the same episodes. `on_played` is given what was played.
 
     Raises:
         GymUnavailable: The gym went away and stayed away, or failed in every episode.
@@ -34,6 +35,7 @@ async def evaluate(
     started = perf_counter()
     groups = [GroupSpec(task_id, f"{stream}/{task_id}", episodes) for task_id in task_ids]
     played = await play_groups(gym, policy, groups, settings)
+    on_played(played.trajectories)
     graded = [trajectory for trajectory in played.trajectories if trajectory.verdict.valid]
     if not graded:
         raise GymUnavailable(

@@ -240,6 +240,8 @@ class _Session:
             turns=tuple(episode.turns),
             outcome=graded.outcome,
             verdict=graded.verdict,
+            episode_id=episode.episode_id,
+            record_sha256=graded.record_sha256,
         )
 
     def _append(self, row: Row, delta: Delta | None) -> tuple[int, ...]:

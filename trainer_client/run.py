@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -45,6 +46,7 @@ from trainer_client.result import CHOSEN, START, result_of
 from trainer_client.rollout import GroupSpec, Played, RolloutSettings, play_groups
 from trainer_client.run_folder import (
     RunFolder,
+    append_episodes,
     changes,
     make_run,
     name_run,
@@ -183,6 +185,7 @@ async def learn(session: Session) -> None:
         played = await play_groups(
             session.gym, sampler(session, session.model, step - 1), groups, session.settings
         )
+        append_episodes(session.folder, played.trajectories)
         console.doing(f"step {step}: learning")
         row = learn_step(session, step, played)
         session.history.add(row)
@@ -266,6 +269,7 @@ async def evaluate_on(
         step=step,
         episodes=episodes,
         stream=stream,
+        on_played=partial(append_episodes, session.folder),
     )
     session.history.add(row)
     append_row(session.folder.metrics, row)

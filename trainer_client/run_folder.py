@@ -2,13 +2,14 @@
 
 config.json     settings, and the facts beside them that enter the numbers
 metrics.jsonl   one row per step and per evaluation
+episodes.jsonl  one row per graded episode: its verdict, and the hash that closes the gym's record of it
 checkpoints/    model folders
 dashboard.png, report.html, result.json
 """
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from importlib.metadata import version
@@ -20,6 +21,7 @@ import torch
 
 from trainer_client.config import RunConfig, resumed
 from trainer_client.result import Result
+from trainer_client.trajectory import Trajectory
 
 RUNS = Path("runs")
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "scipy")
@@ -49,6 +51,11 @@ class RunFolder:
     def metrics(self) -> Path:
         """The rows of metrics."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def episodes(self) -> Path:
+        """The rows of episodes; what was played again after a break is there twice."""
+        return self.path / "episodes.jsonl"
 
     @property
     def checkpoints(self) -> Path:
@@ -115,6 +122,22 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for key in sorted({*before, *now})
         if before.get(key) != now.get(key)
     ]
+
+
+def append_episodes(folder: RunFolder, trajectories: Sequence[Trajectory]) -> None:
+    """Keeps what is needed to find a change in the gym's records of these episodes."""
+    rows = [
+        {
+            "group": each.group,
+            "index": each.index,
+            "episode_id": each.episode_id,
+            "status": each.verdict.status,
+            "record_sha256": each.record_sha256,
+        }
+        for each in trajectories
+    ]
+    with folder.episodes.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def write_result(folder: RunFolder, result: Result) -> None:

@@ -1,7 +1,7 @@
 """The one currency of the trainer: what was said in an episode, token by token, and what came of it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,10 @@ class Trajectory:
     turns: tuple[Turn, ...]
     outcome: Outcome
     verdict: Verdict
+    # Not compared: they tell apart what was played twice, and are no part of what was played.
+    episode_id: str = field(default="", compare=False)
+    record_sha256: str = field(default="", compare=False)
+    """The hash that closes the gym's record of the episode."""
 
     def spans(self) -> Iterator[tuple[tuple[int, ...], bool]]:
         """Yields the pieces of the sequence in order, each with whether the policy sampled it."""

@@ -55,6 +55,8 @@ class Graded:
 
     verdict: Verdict
     outcome: Outcome
+    record_sha256: str
+    """The hash that closes the gym's record of the episode; empty where the gym could not make one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def decode_stepped(message: pb.StepEpisodeResponse) -> Stepped:
 
 def decode_graded(message: pb.GradeEpisodeResponse) -> Graded:
     """Decodes what grading found."""
-    return Graded(decode_verdict(message.verdict), decode_outcome(message.outcome))
+    return Graded(decode_verdict(message.verdict), decode_outcome(message.outcome), message.record_sha256)
 
 
 def decode_tokenizer(message: pb.Tokenizer) -> Tokenizer:

@@ -10,15 +10,20 @@ from contextlib import asynccontextmanager
 from gym_service.grading import oracle, repository
 from gym_service.sandbox.base import Sandbox, SandboxLost
 from gym_service.sandbox.pool import Pool
-from gym_service.tasks.model import hidden_cases
+from gym_service.tasks.model import FunctionTask, hidden_cases
 from gym_service.tasks.repository import RepositoryInstance
-from gym_service.tasks.suites import Instance
+from gym_service.tasks.suites import Instance, Task
 from gym_service.values import Submission, Verdict, VerdictStatus
 
 logger = logging.getLogger(__name__)
 
 _DELAYS_SECONDS = (0.0, 0.0, 0.5, 2.0, 5.0, 10.0)
 """How long each try waits: longer than an engine takes to start again."""
+
+
+def grader_version(task: Task) -> str:
+    """The version of what grades a task."""
+    return oracle.GRADER_VERSION if isinstance(task, FunctionTask) else repository.GRADER_VERSION
 
 
 class Grader:

@@ -245,11 +245,10 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         for left, right in pairwise(node.args):
-            if not any(isinstance(argument, ast.Starred) for argument in (left, right)):
-                start, end = self._text.start(left), self._text.end(right)
-                between = self._text.source[self._text.end(left) : self._text.start(right)]
-                swapped = self._text.of(right) + between + self._text.of(left)
-                self._add("swapped arguments", start, end, swapped)
+            start, end = self._text.start(left), self._text.end(right)
+            between = self._text.source[self._text.end(left) : self._text.start(right)]
+            swapped = self._text.of(right) + between + self._text.of(left)
+            self._add("swapped arguments", start, end, swapped)
         self.generic_visit(node)
 
     def _replace_operator(
