@@ -25,7 +25,7 @@ from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.model import FunctionTask, instantiate
 from gym_service.tasks.operations import apply_operation
-from gym_service.tasks.repository import RepositoryInstance, RepositoryTask, function_of
+from gym_service.tasks.repository import RepositoryInstance, RepositoryTask
 from gym_service.tasks.suites import Instance, Task
 from gym_service.values import Submission, Verdict, VerdictStatus
 
@@ -197,7 +197,7 @@ async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tup
 async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, list[str]]:
     """Gives what an episode that does nothing leaves behind, and what its container should not hold."""
     markers = []
-    for name in dict.fromkeys(map(function_of, task.fail_to_pass)):
+    for name in task.hidden_functions:
         path, _, function = name.partition("::")
         source = task.test_files[path].decode()
         node = read_tests(source).tests[function.replace("::", ".")]

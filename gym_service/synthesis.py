@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from gym_service.grading.collection import plain_functions, test_functions
 from gym_service.grading.rendering import Role, count_sites
-from gym_service.grading.repository import Half, Run, graded_tree, run_half
+from gym_service.grading.repository import Round, Run, graded_tree, run_round
 from gym_service.proof import Grounds, prove
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.faults import Fault, faults_of
@@ -159,12 +159,12 @@ async def _run_all(
     without_tests = {path: content for path, content in tree.items() if path not in task.test_files}
 
     async def run(part: Sequence[str], seed: int) -> Run:
-        half = Half({name: roles[name] for name in part}, frozenset(plain) & set(part))
+        drawn = Round({name: roles[name] for name in part}, frozenset(plain) & set(part))
         async with places:
             if progress:
                 progress(f"     running {len(part)} test functions")
-            return await run_half(
-                pool.lend, task, without_tests, half, random.Random(seed), _SECONDS_PER_TEST
+            return await run_round(
+                pool.lend, task, without_tests, drawn, random.Random(seed), _SECONDS_PER_TEST
             )
 
     return await asyncio.gather(*(run(part, rng.getrandbits(64)) for part in parts))
@@ -222,6 +222,7 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
             f"change no test. `{command}` runs the tests that are there; others decide."
         ),
         base={**faulty, **visible},
+        test_files={path: _only(path, content, chosen) for path, content in whole.test_files.items()},
         gold={fault.path: whole.base[fault.path]},
         fail_to_pass=tuple(sorted(failing)),
         pass_to_pass=tuple(sorted({test for name in chosen for test in package.ids[name]} - failing)),
@@ -270,6 +271,16 @@ async def _find_twins(
             if name not in passed and sum(name in each for each in failed) == len(trees):
                 found[name].append(int(site or 0))
     return {name: tuple(sorted(each)) for name, each in sorted(found.items())}
+
+
+def _only(path: str, content: bytes, functions: Collection[str]) -> bytes:
+    """A test file without the tests that do not run, so that each grading has less to render."""
+    kept = _names_in(path, functions)
+    others = [name for name in test_functions(content.decode()) if name not in kept]
+    try:
+        return remove_tests(content.decode(), others).encode()
+    except ValueError:
+        return content
 
 
 def _function_id(path: str, name: str) -> str:

@@ -66,9 +66,9 @@ async def write(sandbox, files):
         await sandbox.write_file(path, content.encode())
 
 
-async def records(sandbox, files, *paths, roots=("",), seconds_each=10.0):
+async def records(sandbox, files, *paths, roots=("",), functions=(), seconds_each=10.0):
     await write(sandbox, files)
-    done = await sandbox.run(RunTests(paths or tuple(files), roots, seconds_each), 20)
+    done = await sandbox.run(RunTests(paths or tuple(files), roots, functions, seconds_each), 20)
     return parse(done)
 
 

@@ -2,15 +2,16 @@
 
 Exit codes, reports and anything else that a process says about itself can be forged from inside it, so what is asked
 is something that code cannot know. Each grading renders the test files anew (`rendering`): no comments, random names,
-and of the tests that can be turned a random half as *twins*, which have to fail. A second run in another sandbox has
+and of the tests that can be turned a random half as *twins*, which have to fail. A second round in another sandbox has
 the complementary half. Code that makes every assertion hold, every report say "passed", or that writes the records
-itself lets a test and its twin both pass, which is a contradiction: TAMPER_SUSPECTED. In the second run the tests that
-need no pytest run as a plain script, so that code which looks for pytest is seen without it.
+itself lets a test and its twin both pass, which is a contradiction: TAMPER_SUSPECTED. In the second round the tests
+that need no pytest run as a plain script, so that code which looks for pytest is seen without it. Where few tests are
+hidden, they alone run in further rounds.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
 GRADER_VERSION = "repository-1"
+MIN_GUESSES = 10
+"""How often who forges the hidden tests has to guess whether one is turned: blind luck is one in a thousand."""
 SECONDS_PER_RUN = 60.0
 _SECONDS_PER_TEST = 10.0
 _MAX_EVIDENCE = 200
@@ -29,8 +32,8 @@ Lend = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
-    """One of the two runs: which tests are turned in it, and which run without pytest."""
+class Round:
+    """One run of tests: which run in it, which of them turned, and which without pytest."""
 
     roles: Mapping[str, Role]
     """Every test function that runs: None as it is, else the place at which it is turned."""
@@ -40,12 +43,12 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one half, under the names that the task knows."""
+    """What came of one round, under the names that the task knows."""
 
+    roles: Mapping[str, Role]
+    """Which functions ran, and how."""
     outcomes: Mapping[str, str]
     """The outcome of each test, by id."""
-    turned: frozenset[str]
-    """The functions that were turned."""
     anomalies: tuple[str, ...]
     """What no honest run does."""
     complete: bool
@@ -66,57 +69,71 @@ def graded_tree(task: RepositoryTask, submission: Submission) -> dict[str, bytes
     return tree | submission.files
 
 
-def draw_halves(task: RepositoryTask, rng: random.Random) -> tuple[Half, Half]:
-    """Draws which half of the tests is turned first. Tests without a twin run as they are in both."""
+def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
+    """Draws which tests are turned in which round. Tests without a twin run as they are in the first two.
+
+    Whoever forges outcomes can leave the public tests alone and guess at the hidden ones that fail; so these alone run
+    again, each time turned or not, until there are enough guesses to make.
+    """
     functions = sorted({function_of(each) for each in (*task.fail_to_pass, *task.pass_to_pass)})
-    sites = {name: rng.choice(task.twins[name]) for name in functions if name in task.twins}
-    turned_first = {name for name in sites if rng.random() < 0.5}
-    first: dict[str, Role] = {name: sites[name] if name in turned_first else None for name in functions}
-    second: dict[str, Role] = {
-        name: sites[name] if name in sites and name not in turned_first else None for name in functions
-    }
-    return Half(first), Half(second, frozenset(task.plain) & set(functions))
+    able = frozenset(task.plain)
+    first = {name for name in functions if name in task.twins and rng.random() < 0.5}
+    second = {name for name in functions if name in task.twins and name not in first}
+    drawn = [(functions, first, frozenset[str]()), (functions, second, able)]
+    guessed = [name for name in task.hidden_functions if name in task.twins]
+    while guessed and len(drawn) * len(guessed) < MIN_GUESSES:
+        drawn.append((guessed, {name for name in guessed if rng.random() < 0.5}, able))
+    return [
+        Round(
+            {name: rng.choice(task.twins[name]) if name in turned else None for name in names},
+            plain & set(names),
+        )
+        for names, turned, plain in drawn
+    ]
 
 
 async def grade(lend: Lend, task: RepositoryTask, submission: Submission, rng: random.Random) -> Verdict:
-    """Grades a submission in two sandboxes of `lend`, each fresh and its own. Raises SandboxLost."""
-    hidden, public = task.fail_to_pass, task.pass_to_pass
-    zero = TestCount(0, len(hidden)), TestCount(0, len(public))
+    """Grades a submission, each round in a sandbox of `lend` that is fresh and its own. Raises SandboxLost."""
     digest = submission.sha256
-    if submission.refusal:
-        return Verdict(VerdictStatus.REFUSED, *zero, reason=submission.refusal, submission_sha256=digest)
-    tree = graded_tree(task, submission)
-    rngs = [random.Random(rng.getrandbits(64)) for _ in range(2)]
-    halves = draw_halves(task, rng)
     try:
-        # Side by side, each with a sandbox of its own: neither waits for the other while it holds one.
-        first, second = await _both(
-            [run_half(lend, task, tree, half, each) for half, each in zip(halves, rngs, strict=True)]
-        )
+        if submission.refusal:
+            raise FileRefused(submission.refusal)
+        tree = graded_tree(task, submission)
+        rounds = [(each, random.Random(rng.getrandbits(64))) for each in draw_rounds(task, rng)]
+        # Side by side, each with a sandbox of its own: none waits for another while it holds one.
+        runs = await _all(run_round(lend, task, tree, each, own_rng) for each, own_rng in rounds[:2])
+        verdict = judge(task, runs, digest)
+        if verdict.status is VerdictStatus.RESOLVED and rounds[2:]:
+            runs += await _all(run_round(lend, task, tree, each, own_rng) for each, own_rng in rounds[2:])
+            verdict = judge(task, runs, digest)
+        return verdict
     except FileRefused as error:
-        reason = f"the files cannot be placed: {error.kind.replace('_', ' ')}"
+        zero = TestCount(0, len(task.fail_to_pass)), TestCount(0, len(task.pass_to_pass))
+        reason = submission.refusal or f"the files cannot be placed: {error.kind.replace('_', ' ')}"
         return Verdict(VerdictStatus.REFUSED, *zero, reason=reason, submission_sha256=digest)
-    return judge(task, first, second, digest)
 
 
-def judge(task: RepositoryTask, first: Run, second: Run, submission_sha256: str) -> Verdict:
-    """Gives the verdict of two runs."""
-    runs = (first, second)
+def judge(task: RepositoryTask, runs: Sequence[Run], submission_sha256: str) -> Verdict:
+    """Gives the verdict on what came of the rounds."""
 
-    def holds(test: str) -> bool:
-        """Passed wherever it ran as it is."""
-        return all(run.passes(test) for run in runs if function_of(test) not in run.turned)
-
-    def contradicts(test: str) -> bool:
-        """Passed as it is and passed as its own contrary."""
-        return function_of(test) in task.twins and all(run.passes(test) for run in runs)
+    def seen(test: str, *, turned: bool) -> list[bool]:
+        """Whether a test passed in each round that had it so."""
+        function = function_of(test)
+        return [
+            run.passes(test)
+            for run in runs
+            if function in run.roles and (run.roles[function] is not None) is turned
+        ]
 
     tests = (*task.fail_to_pass, *task.pass_to_pass)
-    contradictions = [test for test in tests if contradicts(test)]
+    holding = {test for test in tests if all(seen(test, turned=False))}
+    contradictions = [
+        test for test in tests if any(seen(test, turned=False)) and any(seen(test, turned=True))
+    ]
     anomalies = [anomaly for run in runs for anomaly in run.anomalies]
-    failing = [test for test in tests if not holds(test)]
+    failing = [test for test in tests if test not in holding]
     hidden, public = (
-        TestCount(sum(map(holds, ids)), len(ids)) for ids in (task.fail_to_pass, task.pass_to_pass)
+        TestCount(len(holding & set(ids)), len(ids)) for ids in (task.fail_to_pass, task.pass_to_pass)
     )
     if contradictions or anomalies:
         status, reason = VerdictStatus.TAMPER_SUSPECTED, "the tests were not run as they are"
@@ -148,25 +165,50 @@ def judge(task: RepositoryTask, first: Run, second: Run, submission_sha256: str)
     )
 
 
-async def run_half(
+async def run_round(
     lend: Lend,
     task: RepositoryTask,
     tree: Mapping[str, bytes],
-    half: Half,
+    drawn: Round,
     rng: random.Random,
     seconds_each: float = _SECONDS_PER_TEST,
 ) -> Run:
-    """Runs one half in a sandbox of its own. Raises SandboxLost, FileRefused."""
+    """Runs one round in a sandbox of its own. Raises SandboxLost, FileRefused."""
+    # In a thread: a long file takes a while, and others wait for the loop.
+    plan = await asyncio.to_thread(_plan_round, task, half, rng, seconds_each)
+    files = {**tree, **plan.files}
+    async with lend() as sandbox:
+        await asyncio.gather(*(sandbox.write_file(path, content) for path, content in files.items()))
+        runs = []
+        for job in plan.jobs:
+            runs.append(await sandbox.run(job, SECONDS_PER_RUN))
+            if runs[-1].timed_out or runs[-1].out_of_memory:
+                break
+    return _read_runs(drawn, plan, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one round comes to."""
+
+    files: Mapping[str, bytes]
+    """The rendered test files."""
+    names: Mapping[str, str]
+    """The test functions as the task knows them, by the ids that they have here."""
+    jobs: Sequence[RunTests | RunChecks]
+
+
+def _plan_round(task: RepositoryTask, drawn: Round, rng: random.Random, seconds_each: float) -> _Plan:
     jobs: list[RunTests | RunChecks] = []
     names: dict[str, str] = {}
-    files = dict(tree)
+    files: dict[str, bytes] = {}
     with_pytest = []
     for path, source in sorted(task.test_files.items()):
         for plain in (True, False):
             chosen = {
                 function.partition("::")[2].replace("::", "."): role
-                for function, role in half.roles.items()
-                if function.startswith(f"{path}::") and (function in half.plain) is plain
+                for function, role in drawn.roles.items()
+                if function.startswith(f"{path}::") and (function in drawn.plain) is plain
             }
             if not chosen:
                 continue
@@ -182,40 +224,29 @@ async def run_half(
             else:
                 with_pytest.append(new_path)
     if with_pytest:
-        jobs.append(RunTests(tuple(with_pytest), task.roots, seconds_each))
-    async with lend() as sandbox:
-        await asyncio.gather(*(sandbox.write_file(path, content) for path, content in files.items()))
-        runs = []
-        for job in jobs:
-            runs.append(await sandbox.run(job, SECONDS_PER_RUN))
-            if runs[-1].timed_out or runs[-1].out_of_memory:
-                break
-    return _read_runs(half, names, jobs, runs)
+        ids = tuple(name for name in names if name.partition("::")[0] in with_pytest)
+        jobs.append(RunTests(tuple(with_pytest), task.roots, ids, seconds_each))
+    return _Plan(files, names, jobs)
 
 
-def _read_runs(
-    half: Half,
-    names: Mapping[str, str],
-    jobs: Collection[RunTests | RunChecks],
-    runs: Collection[Completed],
-) -> Run:
+def _read_runs(drawn: Round, plan: _Plan, runs: Sequence[Completed]) -> Run:
     reported: dict[str, str] = {}
     anomalies: list[str] = []
-    complete = len(runs) == len(jobs)
+    complete = len(runs) == len(plan.jobs)
     for done in runs:
         outcomes = parse_outcomes(done.output, truncated=done.output_truncated)
         anomalies += outcomes.anomalies
         complete = complete and outcomes.ended
         for test_id, outcome in outcomes.by_id.items():
             function = function_of(test_id)
-            stored = names.get(function, "") + test_id[len(function) :]
-            if function not in names or stored in reported:
+            stored = plan.names.get(function, "") + test_id[len(function) :]
+            if function not in plan.names or stored in reported:
                 anomalies.append(f"a test that does not run there: {test_id[:200]}")
             else:
                 reported[stored] = outcome
     return Run(
+        roles=drawn.roles,
         outcomes=reported,
-        turned=frozenset(name for name, role in half.roles.items() if role is not None),
         anomalies=tuple(anomalies),
         complete=complete,
         timed_out=any(done.timed_out for done in runs),
@@ -223,9 +254,9 @@ def _read_runs(
     )
 
 
-async def _both(runs: Sequence[Awaitable[Run]]) -> list[Run]:
-    """Waits for both, whatever becomes of the first, so that no sandbox is in use any more when this ends."""
-    outcomes = await asyncio.gather(*runs, return_exceptions=True)
+async def _all(rounds: Iterable[Awaitable[Run]]) -> list[Run]:
+    """Waits for all, whatever becomes of one, so that no sandbox is in use any more when this ends."""
+    outcomes = await asyncio.gather(*rounds, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome

@@ -71,6 +71,8 @@ class RunTests:
     files: tuple[str, ...]
     roots: tuple[str, ...]
     """The folders of the workspace from which its modules are imported; "" is the workspace itself."""
+    functions: tuple[str, ...] = ()
+    """The test functions that run, each an id without parameters; empty for all in the files."""
     seconds_each: float = 10.0
     """How long each of setting up, running and tearing down one test may take; code can get around it."""
 

@@ -376,7 +376,7 @@ def _encode(job: Job) -> bytes:
                 "arguments": job.arguments,
             }
         case RunTests():
-            fields = {"kind": "pytest_records", "files": job.files}
+            fields = {"kind": "pytest_records", "files": job.files, "functions": job.functions}
             fields |= {"roots": job.roots, "seconds_each": job.seconds_each}
         case RunChecks():
             fields = {"kind": "by_name", "file": job.module, "names": job.names}

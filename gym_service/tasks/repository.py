@@ -69,9 +69,14 @@ class RepositoryTask:
     """Whether the same files always get the same verdict."""
 
     @property
+    def hidden_functions(self) -> tuple[str, ...]:
+        """The functions of the hidden tests."""
+        return tuple(dict.fromkeys(map(function_of, self.fail_to_pass)))
+
+    @property
     def is_twinned(self) -> bool:
-        """Whether enough tests have twins for a pattern that luck does not meet."""
-        return len(self.twins) >= MIN_PAIRS
+        """Whether every hidden test has a twin, and enough tests do for a pattern that luck does not meet."""
+        return len(self.twins) >= MIN_PAIRS and self.twins.keys() >= set(self.hidden_functions)
 
     @cached_property
     def source_names(self) -> frozenset[str]:

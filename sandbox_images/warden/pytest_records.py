@@ -29,13 +29,13 @@ _OPTIONS = (
 )
 
 
-def run(files: list[str], roots: list[str], seconds_each: float) -> int:
-    """Runs the tests of files of the workspace; a record for each."""
+def run(files: list[str], functions: list[str], roots: list[str], seconds_each: float) -> int:
+    """Runs the tests of files of the workspace, those of some functions or all; a record for each."""
     records = Records()
     sys.argv = ["pytest"]
     add_roots(roots)
     leave_flat()
-    recorder = _Recorder(records, seconds_each)
+    recorder = _Recorder(records, frozenset(functions), seconds_each)
     exit_status = int(pytest.main([*_OPTIONS, *(f"{WORKSPACE}/{file}" for file in files)], [recorder]))
     records.end(exit_status)
     return exit_status
@@ -44,10 +44,16 @@ def run(files: list[str], roots: list[str], seconds_each: float) -> int:
 class _Recorder:
     """A plugin that makes one record of the phases of a test, and limits the time of each."""
 
-    def __init__(self, records: Records, seconds_each: float) -> None:
+    def __init__(self, records: Records, functions: frozenset[str], seconds_each: float) -> None:
         self._records = records
+        self._functions = functions
         self._seconds_each = seconds_each
         self._phases: list[pytest.TestReport] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        if self._functions:
+            items[:] = [item for item in items if item.nodeid.partition("[")[0] in self._functions]
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_setup(self) -> Iterator[None]:
