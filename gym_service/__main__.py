@@ -12,6 +12,8 @@ from gym_service.config import ServiceConfig, add_limit_options, default_state_f
 from gym_service.state import HELD_STATUS, StateFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gym_contract.v1 import gym_pb2 as pb
 
     from gym_service.sandbox.isolation import RuntimeResult
@@ -81,6 +83,11 @@ def _parser() -> argparse.ArgumentParser:
         help="the records of graded episodes that are written to the state folder: none, flagged or all; "
         "flagged by default, all with --profile evaluation",
     )
+    serve.add_argument(
+        "--verdict-cache",
+        choices=["on", "off"],
+        help="whether the same files under the same seed are run once only; on by default for training, else off",
+    )
     commands.add_parser("up", help="serve in the background; takes the options of serve")
     commands.add_parser("down", help="stop the background service")
     commands.add_parser("status", help="describe the background service")
@@ -129,6 +136,9 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             runtime=arguments.runtime,
             profile=arguments.profile,
             records=arguments.records or ("all" if arguments.profile == "evaluation" else "flagged"),
+            # Whoever evaluates wants every verdict to be a run.
+            verdict_cache=(arguments.verdict_cache or ("off" if arguments.profile == "evaluation" else "on"))
+            == "on",
         )
         uvloop.run(serve(config, state))
     except (SandboxLost, ValueError, RuntimeError) as error:
@@ -243,12 +253,25 @@ def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
     )
     print(f"episodes   {info.capacity} at most, {info.live_episodes} live")
     print(f"sandboxes  {_pool_line(info.pool)}")
+    print(f"grading    {_grading_line(info.grading)}")
+
+
+def _grading_line(grading: "pb.GradingStatus") -> str:
+    """Says in one line what grading came to, alarms last."""
+    verdicts = _counts(grading.verdicts)
+    line = f"{verdicts}; {grading.public_only} pass the public tests alone, flags: {_counts(grading.flags)}; "
+    line += f"{grading.retries} retries, {grading.cache_hits} of {grading.cache_hits + grading.cache_misses} on record"
+    return "; ".join([line, *(f"ALARM {_printable(alarm)}" for alarm in grading.alarms)])
+
+
+def _counts(counts: "Mapping[str, int]") -> str:
+    return ", ".join(f"{count} {name.lower()}" for name, count in sorted(counts.items())) or "none"
 
 
 def _pool_line(pool: "pb.PoolStatus") -> str:
     """Says in one line how the sandboxes were used."""
-    retired = ", ".join(f"{count} {reason}" for reason, count in sorted(pool.retired.items())) or "none"
-    line = f"{pool.warm} of {pool.size} warm, {pool.started} started, retired: {retired}; {pool.hits} lent at once"
+    line = f"{pool.warm} of {pool.size} warm, {pool.started} started, retired: {_counts(pool.retired)}; "
+    line += f"{pool.hits} lent at once"
     if pool.misses:
         average_seconds = pool.waited.ToNanoseconds() / 1e9 / pool.misses
         line += f", {pool.misses} after {average_seconds:.2f} s on average"

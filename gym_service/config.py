@@ -49,6 +49,9 @@ class ServiceConfig:
     records: str = "flagged"
     """One of `RECORDS`: which records of graded episodes are written to the state folder."""
 
+    verdict_cache: bool = True
+    """Whether a verdict that was reached before is given again without a run; see `grading.cache`."""
+
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ValueError(f"--port must be from 0 to 65535, not {self.port}")

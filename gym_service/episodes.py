@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
+from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
 from gym_service.grading.changes import take_changes
-from gym_service.grading.grader import Grader, grader_version
+from gym_service.grading.grader import Grader, GraderStatus, grader_version
 from gym_service.play import act, extend
 from gym_service.record import make_record
 from gym_service.record_folder import RecordFolder
@@ -43,7 +44,6 @@ from gym_service.values import (
     StopReason,
     Submission,
     Verdict,
-    VerdictStatus,
 )
 
 logger = logging.getLogger(__name__)
@@ -82,6 +82,7 @@ class Episodes:
         graders: int,
         signer: Signer,
         records: RecordFolder,
+        cache: VerdictCache | None = None,
     ) -> None:
         """`private_seed` keys the draw of hidden inputs; it never leaves the service."""
         self._pool = pool
@@ -91,7 +92,7 @@ class Episodes:
         self.capacity = capacity
         self.max_lease_seconds = max_lease_seconds
         self._kept = kept
-        self._grader = Grader(pool, private_seed, graders)
+        self._grader = Grader(pool, private_seed, graders, cache)
         self._by_id: dict[str, Episode] = {}
         self._creations: dict[str, tuple[bytes, asyncio.Task[Episode]]] = {}
         self._ended: deque[tuple[Episode, int]] = deque()
@@ -115,6 +116,11 @@ class Episodes:
     def live(self) -> int:
         """The episodes that hold a sandbox."""
         return self._live
+
+    @property
+    def grading(self) -> GraderStatus:
+        """What grading came to so far."""
+        return self._grader.status
 
     def register(self, tokenizer: ChatTokenizer) -> None:
         """Makes a tokenizer known. Raises InvalidRequest when there are too many."""
@@ -399,7 +405,7 @@ class Episodes:
         assert episode.ending is not None
         seed = episode.creation.seed.text(episode.task.task_id)
         if (await episode.ending).errored:
-            verdict = Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym lost the episode")
+            verdict = self._grader.give_up(episode.task, "the gym lost the episode")
         else:
             verdict = await self._grader.grade(episode.instance, episode.submission, seed)
             # Also a verdict that was reached without looking into the submission says which it is about.

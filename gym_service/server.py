@@ -22,6 +22,7 @@ from gym_contract.v1 import gym_pb2_grpc
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import InvalidRequest, Unauthenticated
+from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
 from gym_service.proof import ProofBook, open_grounds, prove_all
 from gym_service.record import Sealer
@@ -80,6 +81,7 @@ async def running_gym(
     pool = Pool(start_sandbox, config.limits, size=config.capacity + config.graders, reuse=config.reuse)
     isolation = assurance.isolation
     records = RecordFolder(config.state_folder / "records", config.records, Sealer(private_seed))
+    cache = VerdictCache(isolation.image_digest, isolation.seccomp_sha256) if config.verdict_cache else None
     episodes = Episodes(
         pool,
         catalogue,
@@ -90,6 +92,7 @@ async def running_gym(
         graders=config.graders,
         signer=Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed),
         records=records,
+        cache=cache,
     )
     token = secrets.token_urlsafe(32)
     server = grpc.aio.server(interceptors=[_Gate(token)], options=_OPTIONS)

@@ -178,6 +178,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
             max_message_bytes=self._max_message_bytes,
             warm_sandboxes=self._pool.warm,
             pool=wire.pool_to(self._pool.status),
+            grading=wire.grading_to(self._episodes.grading),
             self_tests=map(wire.self_test_to, self._assurance.self_tests),
             profile=self._assurance.profile,
             gaps=self._assurance.gaps,

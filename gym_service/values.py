@@ -147,6 +147,8 @@ class Verdict:
     """What the grader saw, hidden tests included: for the record that the service keeps, never for a client."""
     certificate: Certificate | None = None
     """Absent until the verdict is signed."""
+    from_cache: bool = False
+    """Whether it was reached before, for the same task, files, image and seed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_service.episode import Creation, Episode, EpisodeSeed, StepResult
 from gym_service.episodes import CLIENT_STOP_REASONS
 from gym_service.errors import GymError, InvalidRequest
+from gym_service.grading.grader import GraderStatus
 from gym_service.sandbox.isolation import Isolation, RuntimeResult
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 from gym_service.sandbox.pool import PoolStatus
@@ -175,6 +176,11 @@ def pool_to(status: PoolStatus) -> pb.PoolStatus:
     return message
 
 
+def grading_to(status: GraderStatus) -> pb.GradingStatus:
+    """Writes what grading came to."""
+    return pb.GradingStatus(**asdict(status))
+
+
 def isolation_to(isolation: Isolation) -> pb.Isolation:
     """Writes what was measured of a sandbox."""
     return pb.Isolation(
@@ -253,6 +259,7 @@ def verdict_to(verdict: Verdict, isolation: pb.Isolation) -> pb.Verdict:
         submission_sha256=verdict.submission_sha256,
         flags=verdict.flags,
         isolation=None if failed else isolation,
+        from_cache=verdict.from_cache,
         **asdict(verdict.certificate),
     )
 

@@ -1,12 +1,14 @@
 """Function-level grading: only what the function returns counts, whatever else it does."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from gym_service.grading import oracle
-from gym_service.grading.records import Answer, parse_answers, same
+from gym_service.grading.records import Answer, Failure, parse_answers
 from gym_service.sandbox.fake import FakeSandbox
+from gym_service.tasks.comparison import Exact, Tolerance
 from gym_service.tasks.model import Case, hidden_cases, instantiate
 from gym_service.tasks.suites import built_in
 from gym_service.values import Submission, VerdictStatus
@@ -30,7 +32,7 @@ HIDDEN = hidden_cases(TASK, b"private", "seed")
     ],
 )
 def test_plain_values_are_rebuilt(line, value):
-    assert parse_answers(line + b"\n", 1) == [Answer(True, value)]
+    assert parse_answers(line + b"\n", 1) == [Answer(value)]
 
 
 @pytest.mark.parametrize(
@@ -50,24 +52,42 @@ def test_nothing_else_is_an_answer_and_nothing_makes_the_parser_fail(line):
 
 
 def test_missing_records_count_as_failed():
-    assert parse_answers(b'{"value": 1}\n{"val', 2) == [Answer(True, 1), Answer(False)]
+    assert parse_answers(b'{"value": 1}\n{"val', 2) == [Answer(1), Answer(failure=Failure.MISSING)]
 
 
-def test_too_many_records_make_all_of_them_failed():
-    assert not any(answer.returned for answer in parse_answers(b'{"value": 1}\n' * 3, 2))
+@pytest.mark.parametrize("more", [b'{"value": 1}\n', b"\n", b"x", b"\0", b'{"value": 1}\n' * 1000])
+def test_anything_after_the_last_record_makes_all_of_them_failed(more):
+    answers = parse_answers(b'{"value": 1}\n' * 2 + more, 2)
+
+    assert answers == [Answer(failure=Failure.EXTRA_RECORDS)] * 2
+
+
+def test_output_that_was_cut_off_holds_no_answer():
+    answers = parse_answers(b'{"value": 1}\n' * 2, 2, truncated=True)
+
+    assert answers == [Answer(failure=Failure.OUTPUT_TRUNCATED)] * 2
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "equal"),
+    ("line", "failure"),
     [
-        (1, 1, True), (True, 1, False), (1, True, False), (1.0, 1, False), ((1,), [1], False), ([1], [1], True),
-        ([True], [1], False), ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"a": True}, False),
-        ((1,), (True,), False), ((1,), (1,), True), (float("nan"), float("nan"), False),
-        ("a", "a", True), (None, None, True), (None, False, False),
+        (b'{"failed": "raised"}', Failure.RAISED),
+        (b'{"failed": "not_plain_data"}', Failure.NOT_PLAIN_DATA),
+        (b'{"failed": "too_large"}', Failure.TOO_LARGE),
+        (b'{"failed": "passed"}', Failure.MALFORMED),
+        (b'{"failed": "raised", "value": 1}', Failure.MALFORMED),
     ],
-)  # fmt: skip
-def test_values_are_compared_by_exact_type(left, right, equal):
-    assert same(left, right) == equal
+)
+def test_why_there_is_no_answer_is_told_apart(line, failure):
+    assert parse_answers(line + b"\n", 1) == [Answer(failure=failure)]
+
+
+def test_keys_that_were_chosen_for_their_hashes_are_refused():
+    pairs = ", ".join(f"[{number * ((1 << 61) - 1)}, 0]" for number in range(1, 100))
+    record = b'{"value": {"dict": [%s]}}\n'
+
+    assert parse_answers(record % pairs.encode(), 1) == [Answer(failure=Failure.MALFORMED)]
+    assert parse_answers(record % b"[-1, 0], [-2, 0]", 1) == [Answer({-1: 0, -2: 0})]
 
 
 async def grade(source):
@@ -109,6 +129,35 @@ async def test_what_is_no_source_file_is_refused(submission):
     assert verdict.status is VerdictStatus.REFUSED
     assert verdict.hidden.passed == 0
     assert verdict.hidden.total == len(HIDDEN)
+
+
+async def test_evidence_says_of_each_case_that_failed_what_came():
+    source = """
+def FUNCTION(total, count):
+    if (total, count) == (10, 3): return 10 // 3
+    if count == 0: raise ValueError
+    return "x" * 1000
+"""
+    verdict = await grade(source.replace("FUNCTION", INSTANCE.function_name))
+    failed = verdict.hidden.total + verdict.public.total - verdict.hidden.passed - verdict.public.passed
+
+    assert len(verdict.evidence) == failed
+    assert {line.split()[0] for line in verdict.evidence} == {"hidden", "public"}
+    assert any(line.endswith(": raised") and ", 0)" in line for line in verdict.evidence)
+    assert any(": returned 'xxx" in line and len(line) < 260 for line in verdict.evidence)
+
+
+async def test_the_rule_of_the_task_decides():
+    off_by_a_little = f"def {INSTANCE.function_name}(a, b): return (a // b if b else 0) * 1.000001\n"
+    cases = [Case(case.arguments, float(case.expected)) for case in HIDDEN]
+    submission = Submission({PATH: off_by_a_little.encode()})
+    statuses = []
+    for rule in (Tolerance(relative=1e-3), Tolerance(relative=1e-9), Exact()):
+        instance = replace(INSTANCE, task=replace(TASK, comparison=rule))
+        verdict = await oracle.grade(FakeSandbox(), instance, submission, cases, random.Random(0))
+        statuses.append(verdict.status)
+
+    assert statuses == [VerdictStatus.RESOLVED, VerdictStatus.UNRESOLVED, VerdictStatus.UNRESOLVED]
 
 
 def test_hidden_inputs_depend_on_the_private_seed():
@@ -175,6 +224,17 @@ async def test_an_attack_on_grading_is_worth_0(sandbox, name):
     honest = Submission({PATH: INSTANCE.gold_files[PATH].encode()})
     verdict = await oracle.grade(sandbox, INSTANCE, honest, HIDDEN, random.Random(0))
     assert verdict.status is VerdictStatus.RESOLVED
+
+
+@pytest.mark.docker
+async def test_long_answers_are_answers(sandbox):
+    source = f"def {INSTANCE.function_name}(size): return 'x' * size\n"
+    submission = Submission({PATH: source.encode()})
+    cases = [Case((size,), "x" * size) for size in range(90_000, 90_008)]
+
+    verdict = await oracle.grade(sandbox, INSTANCE, submission, cases, random.Random(0))
+
+    assert verdict.hidden.passed == len(cases), verdict.evidence
 
 
 @pytest.mark.docker

@@ -15,6 +15,7 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service import record
+from gym_service.__main__ import _grading_line
 from gym_service.config import ServiceConfig
 from gym_service.grading.certificate import signature
 from gym_service.record_check import check_record
@@ -174,6 +175,75 @@ async def test_a_verdict_is_given_once_and_stays(gym):
     await play(gym, episode.episode_id, MENU_SOLUTION)
 
     assert await gym.grade(episode.episode_id) == await gym.grade(episode.episode_id)
+
+
+async def test_the_same_episode_played_again_gets_the_verdict_that_is_on_record(gym):
+    verdicts = []
+    for request_id in ("first", "second"):
+        episode = await gym.create(request_id)
+        await play(gym, episode.episode_id, MENU_SOLUTION)
+        verdicts.append((await gym.grade(episode.episode_id)).verdict)
+    grading = (await gym.info()).grading
+
+    assert [verdict.from_cache for verdict in verdicts] == [False, True]
+    assert verdicts[0].hidden == verdicts[1].hidden
+    assert (grading.cache_hits, grading.cache_misses) == (1, 1)
+    assert dict(grading.verdicts) == {"RESOLVED": 2}
+
+
+async def test_without_the_cache_every_verdict_is_a_run(tmp_path):
+    async with gym_over(fake_sandbox, tmp_path, verdict_cache=False) as gym:
+        for request_id in ("first", "second"):
+            episode = await gym.create(request_id)
+            await play(gym, episode.episode_id, MENU_SOLUTION)
+            assert not (await gym.grade(episode.episode_id)).verdict.from_cache
+        assert (await gym.info()).grading.cache_misses == 0
+
+
+async def test_the_description_accounts_for_hacks_and_for_what_the_gym_failed(gym):
+    episode = await gym.create()
+    await play(gym, episode.episode_id, ("<call> edit hardcode_tests </call>", "<call> submit </call>"))
+    verdict = (await gym.grade(episode.episode_id)).verdict
+    lost = await gym.create("lost")
+    gym.running.episodes.get(lost.episode_id).sandbox._closed = True
+    await gym.step(lost.episode_id, 0, "<call> read </call>")
+    await gym.grade(lost.episode_id)
+    grading = (await gym.info()).grading
+
+    assert list(verdict.flags) == ["public_only"]
+    assert (grading.public_only, dict(grading.flags)) == (1, {"public_only": 1})
+    assert dict(grading.infrastructure_errors) == {"bugfix/zero/share": 1}
+    assert dict(grading.verdicts) == {"UNRESOLVED": 1, "INFRASTRUCTURE_ERROR": 1}
+    assert list(grading.alarms) == []
+
+
+async def test_no_hidden_input_leaves_the_service_with_a_verdict(gym):
+    episode = await gym.create(toolset="coding")
+    await gym.step(episode.episode_id, 0, "Done.")
+    graded = await gym.grade(episode.episode_id)
+    request = pb.GetEpisodeRequest(episode_id=episode.episode_id)
+    kept = gym.running.episodes.get(episode.episode_id).grading.result()
+    sent = str(graded) + str(await gym.stub.GetEpisode(request, metadata=gym.metadata))
+
+    assert kept.evidence
+    assert not any(line in sent or line.split(": ")[0] in sent for line in kept.evidence)
+
+
+def test_the_accounts_of_grading_are_shown_in_one_line():
+    status = pb.GradingStatus(
+        verdicts={"RESOLVED": 5, "REFUSED": 1},
+        flags={"uses_gc": 2},
+        public_only=3,
+        retries=4,
+        cache_hits=1,
+        cache_misses=6,
+        alarms=["a/b/c: 3 of 4 gradings\nfailed"],
+    )
+
+    assert _grading_line(status) == (
+        "1 refused, 5 resolved; 3 pass the public tests alone, flags: 2 uses_gc; 4 retries, 1 of 7 on record; "
+        "ALARM a/b/c: 3 of 4 gradings\\nfailed"
+    )
 
 
 async def test_an_active_episode_is_not_graded(gym):

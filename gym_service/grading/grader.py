@@ -1,24 +1,58 @@
-"""Grading as a service to the rest: a sandbox of its own, hidden inputs from the private seed, and several tries."""
+"""Grading as a service to the rest: a sandbox of its own, hidden inputs from the private seed, and several tries.
+
+And the accounts of it. A failure of the gym's own is no reward at all, which is worth something to a policy that would
+get 0; so it takes the gym's own evidence, is tried again, and is counted for each task: a task with many is named.
+"""
 
 import asyncio
 import hashlib
 import logging
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 
 from gym_service.grading import oracle, repository
+from gym_service.grading.cache import VerdictCache
+from gym_service.grading.instruments import flags_of
 from gym_service.sandbox.base import Sandbox, SandboxLost
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.model import FunctionTask, hidden_cases
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.suites import Instance, Task
-from gym_service.values import Submission, Verdict, VerdictStatus
+from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
 logger = logging.getLogger(__name__)
 
 _DELAYS_SECONDS = (0.0, 0.0, 0.5, 2.0, 5.0, 10.0)
 """How long each try waits: longer than an engine takes to start again."""
+_ALARM_ERRORS = 3
+"""One or two are an accident, such as an engine that was away for longer than all tries took."""
+_ALARM_SHARE = 0.05
+"""An outage hits all tasks alike and passes; one in twenty of one task, after all tries, has a cause in that task."""
+_KILLS_SANDBOX = "kills_sandbox"
+"""The flag of a submission that, by the engine's evidence, ended its sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraderStatus:
+    """What grading came to so far. The keys are statuses, tasks and flags, of which there are only so many."""
+
+    verdicts: dict[str, int]
+    """How many, by status."""
+    retries: int
+    """How often a grading was tried again after a failure of the gym's own."""
+    infrastructure_errors: dict[str, int]
+    """How many verdicts were none, by task."""
+    alarms: tuple[str, ...]
+    """The tasks with too many of them, one sentence each."""
+    cache_hits: int
+    cache_misses: int
+    flags: dict[str, int]
+    """How many submissions have a flag, by flag."""
+    public_only: int
+    """How many submissions pass every public test and fail a hidden one."""
 
 
 def grader_version(task: Task) -> str:
@@ -29,33 +63,89 @@ def grader_version(task: Task) -> str:
 class Grader:
     """Grades submissions in sandboxes of a pool, a few at once."""
 
-    def __init__(self, pool: Pool, private_seed: bytes, at_once: int) -> None:
+    def __init__(
+        self, pool: Pool, private_seed: bytes, at_once: int, cache: VerdictCache | None = None
+    ) -> None:
         """`private_seed` keys the draw of hidden inputs; it never leaves the service."""
         self._pool = pool
         self._private_seed = private_seed
         self._free = asyncio.Semaphore(at_once)
+        self._cache = cache
+        self._verdicts: Counter[str] = Counter()
+        self._flags: Counter[str] = Counter()
+        self._gradings: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._retries = 0
+        self._alarmed: set[str] = set()
+
+    @property
+    def status(self) -> GraderStatus:
+        """What grading came to so far."""
+        return GraderStatus(
+            verdicts=dict(self._verdicts),
+            retries=self._retries,
+            infrastructure_errors=dict(self._errors),
+            alarms=tuple(map(self._alarm, sorted(filter(self._is_alarming, self._alarmed)))),
+            cache_hits=self._cache.hits if self._cache else 0,
+            cache_misses=self._cache.misses if self._cache else 0,
+            flags=dict(self._flags),
+            public_only=self._flags["public_only"],
+        )
 
     async def grade(self, instance: Instance, submission: Submission, seed: str) -> Verdict:
         """Grades the submission of an episode with this seed; the same seed gives the same tests in the same order.
 
         A failure of the gym's own is a verdict too, never an exception.
         """
+        task = instance.task
         try:
-            for delay_seconds in _DELAYS_SECONDS:
-                await asyncio.sleep(delay_seconds)
-                rng = random.Random(hashlib.sha256(self._private_seed + seed.encode()).digest())
-                try:
-                    return await self._grade_once(instance, submission, seed, rng)
-                except SandboxLost as error:
-                    logger.warning("grading of %s failed: %s", instance.task.task_id, error)
-                    if error.by_policy:
-                        reason = "the submission brought the sandbox down"
-                        return Verdict(VerdictStatus.UNRESOLVED, reason=reason)
+            verdict = await self._find_or_run(instance, submission, seed)
+            verdict = replace(verdict, flags=flags_of(submission, instance.tree, verdict))
         except Exception:
-            logger.exception("grading of %s failed", instance.task.task_id)
-        return Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason="the gym could not grade")
+            logger.exception("grading of %s failed", task.task_id)
+            return self.give_up(task, "the gym could not grade")
+        return self._count(task, verdict)
 
-    async def _grade_once(
+    def give_up(self, task: Task, reason: str) -> Verdict:
+        """Gives the verdict on an episode that the gym failed, and counts it."""
+        return self._count(task, Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason=reason))
+
+    async def _find_or_run(self, instance: Instance, submission: Submission, seed: str) -> Verdict:
+        if self._cache is None or not instance.task.deterministic:
+            return await self._run(instance, submission, seed)
+        key = self._cache.key(instance.task, grader_version(instance.task), submission, seed)
+        if (known := self._cache.find(key)) is not None:
+            return known
+        verdict = await self._run(instance, submission, seed)
+        if _KILLS_SANDBOX not in verdict.flags:  # Which another machine might have survived.
+            self._cache.keep(key, verdict)
+        return verdict
+
+    async def _run(self, instance: Instance, submission: Submission, seed: str) -> Verdict:
+        """Grades in a sandbox, and again in another one for as long as the gym fails. Raises SandboxLost."""
+        failure = SandboxLost("never tried")
+        for number, delay_seconds in enumerate(_DELAYS_SECONDS):
+            self._retries += number > 0
+            await asyncio.sleep(delay_seconds)
+            rng = random.Random(hashlib.sha256(self._private_seed + seed.encode()).digest())
+            try:
+                return await self._run_once(instance, submission, seed, rng)
+            except SandboxLost as error:
+                logger.warning("grading of %s failed: %s", instance.task.task_id, error)
+                if error.by_policy:
+                    reason = "the submission brought the sandbox down"
+                    return Verdict(
+                        VerdictStatus.UNRESOLVED,
+                        *self._none_passed(instance, seed),
+                        reason=reason,
+                        submission_sha256=submission.sha256,
+                        flags=(_KILLS_SANDBOX,),
+                        evidence=(str(error),),
+                    )
+                failure = error
+        raise failure
+
+    async def _run_once(
         self, instance: Instance, submission: Submission, seed: str, rng: random.Random
     ) -> Verdict:
         if isinstance(instance, RepositoryInstance):
@@ -68,3 +158,30 @@ class Grader:
     async def _lend(self) -> AsyncIterator[Sandbox]:
         async with self._free, self._pool.lend() as sandbox:
             yield sandbox
+
+    def _none_passed(self, instance: Instance, seed: str) -> tuple[TestCount, TestCount]:
+        """The counts of hidden and public tests, of which none passed."""
+        if isinstance(instance, RepositoryInstance):
+            task = instance.task
+            return TestCount(0, len(task.fail_to_pass)), TestCount(0, len(task.pass_to_pass))
+        hidden = hidden_cases(instance.task, self._private_seed, seed)
+        return TestCount(0, len(hidden)), TestCount(0, len(instance.public_cases))
+
+    def _count(self, task: Task, verdict: Verdict) -> Verdict:
+        self._gradings[task.task_id] += 1
+        self._verdicts[verdict.status.name] += 1
+        self._flags.update(verdict.flags)
+        if verdict.status is VerdictStatus.INFRASTRUCTURE_ERROR:
+            self._errors[task.task_id] += 1
+            if task.task_id not in self._alarmed and self._is_alarming(task.task_id):
+                self._alarmed.add(task.task_id)
+                logger.error("%s", self._alarm(task.task_id))
+        return verdict
+
+    def _is_alarming(self, task_id: str) -> bool:
+        errors = self._errors[task_id]
+        return errors >= _ALARM_ERRORS and errors >= _ALARM_SHARE * self._gradings[task_id]
+
+    def _alarm(self, task_id: str) -> str:
+        errors, gradings = self._errors[task_id], self._gradings[task_id]
+        return f"{task_id}: {errors} of {gradings} gradings failed by no act of the policy; the log says how"

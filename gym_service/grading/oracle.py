@@ -1,34 +1,46 @@
 """Function-level grading: inputs go in, answers come out, and the expected values stay outside.
 
 The sandbox holds the submission and nothing else. Each few inputs get a fresh process, so no state survives from
-one to the next; the answers are parsed by `records` and compared here with what the reference solution gave.
+one to the next; the answers are parsed by `records` and compared here with what the reference solution gave, by the
+rule that the task declares. What a case failed by is noted as evidence, which stays with the service: it names hidden
+inputs.
 """
 
 import asyncio
 import random
 from collections.abc import Sequence
 
-from gym_service.grading.records import FAILED, Answer, parse_answers, same
+from gym_service.grading.records import Answer, Failure, parse_answers
 from gym_service.sandbox.base import CallFunction, Completed, FileRefused, Sandbox
-from gym_service.tasks.model import Case, FunctionInstance, Json
+from gym_service.tasks.comparison import Comparison
+from gym_service.tasks.model import Case, FunctionInstance
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
-GRADER_VERSION = "function-1"
+GRADER_VERSION = "function-2"
 MAX_SUBMISSION_BYTES = 256 << 10
 _CALLS_PER_PROCESS = 8
 _SECONDS_PER_PROCESS = 5.0
+_SHOWN_CHARACTERS = 200
+"""How much of an input or of an answer is evidence."""
+_MAX_EVIDENCE = 40
+_ANOMALIES = {
+    Failure.EXTRA_RECORDS: "extra_records",
+    Failure.MALFORMED: "malformed_record",
+    Failure.OUTPUT_TRUNCATED: "output_truncated",
+}
+"""What the sandbox's own code does not do, as flags: something else was writing."""
 
 
 async def call_cases(sandbox: Sandbox, path: str, function: str, cases: Sequence[Case]) -> list[Answer]:
     """Calls a function of a file with the inputs of a few cases, in one process. Raises SandboxLost."""
     job = CallFunction(path, function, [case.arguments for case in cases])
     done = await sandbox.run(job, _SECONDS_PER_PROCESS)
-    return parse_answers(done.output, len(cases))
+    return _answers(done, len(cases))
 
 
-def matches(answer: Answer, expected: Json) -> bool:
-    """Says whether an answer is the expected value, by exact type."""
-    return answer.returned and same(answer.value, expected)
+def matches(answer: Answer, case: Case, comparison: Comparison) -> bool:
+    """Says whether an answer is right by the rule of the task. Raises what a broken Checker raises."""
+    return answer.returned and comparison.accepts(case.arguments, answer.value, case.expected)
 
 
 async def grade(
@@ -64,10 +76,16 @@ async def grade(
         return Verdict(VerdictStatus.REFUSED, *zero, reason=error.kind, submission_sha256=digest)
 
     passed = {True: 0, False: 0}
+    evidence: list[str] = []
+    flags: set[str] = set()
     for batch, done in zip(batches, runs, strict=False):
-        answers = [FAILED] * len(batch) if done.output_truncated else parse_answers(done.output, len(batch))
+        answers = _answers(done, len(batch))
+        flags |= {_ANOMALIES[each.failure] for each in answers if each.failure in _ANOMALIES}
         for (case, is_hidden), answer in zip(batch, answers, strict=True):
-            passed[is_hidden] += matches(answer, case.expected)
+            if matches(answer, case, instance.task.comparison):
+                passed[is_hidden] += 1
+            else:
+                evidence.append(_describe(case, answer, done, is_hidden=is_hidden))
     out_of_memory = any(done.out_of_memory for done in runs)
     timed_out = any(done.timed_out for done in runs)
     counts = TestCount(passed[True], len(hidden)), TestCount(passed[False], len(public))
@@ -79,7 +97,29 @@ async def grade(
         status, reason = VerdictStatus.TIMEOUT, "the submission used up the time"
     elif passed[True] == len(hidden):
         status, reason = VerdictStatus.RESOLVED, "every hidden test passes"
-    return Verdict(status, *counts, reason=reason, submission_sha256=digest)
+    return Verdict(
+        status,
+        *counts,
+        reason=reason,
+        submission_sha256=digest,
+        flags=tuple(sorted(flags)),
+        evidence=tuple(evidence[:_MAX_EVIDENCE]),
+    )
+
+
+def _answers(done: Completed, count: int) -> list[Answer]:
+    return parse_answers(done.output, count, truncated=done.output_truncated)
+
+
+def _describe(case: Case, answer: Answer, done: Completed, *, is_hidden: bool) -> str:
+    """Says in one line which case failed, and by what."""
+    came = f"returned {repr(answer.value)[:_SHOWN_CHARACTERS]}" if answer.failure is None else answer.failure
+    if answer.failure is Failure.MISSING and done.out_of_memory:
+        came = "out of memory"
+    elif answer.failure is Failure.MISSING and done.timed_out:
+        came = "timed out"
+    kind = "hidden" if is_hidden else "public"
+    return f"{kind} {repr(case.arguments)[:_SHOWN_CHARACTERS]}: {came}"
 
 
 async def _call_all(

@@ -6,44 +6,74 @@ parser never raises on any bytes, builds nothing but plain values, and bounds si
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NoReturn
-
-from gym_service.tasks.model import Json
 
 MAX_RECORD_BYTES = 100_100
 _MAX_DEPTH = 110
+_MAX_COLLISIONS = 16
+
+
+class Failure(StrEnum):
+    """Why a call gave no answer. What the sandbox says of it is a claim like any other, and decides nothing."""
+
+    RAISED = "raised"
+    NOT_PLAIN_DATA = "not plain data"
+    TOO_LARGE = "too large"
+    MISSING = "missing"
+    """There is no record: the process ended, or was ended, before."""
+    MALFORMED = "malformed record"
+    """A line that the sandbox's own code does not write."""
+    EXTRA_RECORDS = "extra records"
+    """More came than was asked for, so that nobody can say which is which."""
+    OUTPUT_TRUNCATED = "output truncated"
+    """So much came that the rest was cut off."""
+
+
+_CLAIMS = {
+    b'{"failed": "raised"}': Failure.RAISED,
+    b'{"failed": "not_plain_data"}': Failure.NOT_PLAIN_DATA,
+    b'{"failed": "too_large"}': Failure.TOO_LARGE,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one call came to."""
 
-    returned: bool
-    """Whether it returned plain data; otherwise it raised, never ended, or answered nonsense."""
     value: object = None
+    """Plain data; None without an answer."""
+    failure: Failure | None = None
+
+    @property
+    def returned(self) -> bool:
+        """Whether it returned plain data."""
+        return self.failure is None
 
 
-FAILED = Answer(returned=False)
-
-
-def parse_answers(output: bytes, count: int) -> list[Answer]:
+def parse_answers(output: bytes, count: int, *, truncated: bool = False) -> list[Answer]:
     """Parses the records of `count` calls; what is missing or wrong counts as failed.
 
-    More records than calls make all of them failed: somebody else was writing.
+    Anything beyond as many records makes all of them failed: somebody else was writing.
     """
-    lines = output.split(b"\n")
-    # Every record ends with a newline, so the last piece is empty or was cut.
-    complete = lines[:-1]
-    if len(complete) > count:
-        return [FAILED] * count
+    if truncated:
+        return [Answer(failure=Failure.OUTPUT_TRUNCATED)] * count
+    # Every record ends with a newline, so the last piece is empty, or a record that was cut or is none.
+    *complete, rest = output.split(b"\n", count + 1)
+    if len(complete) > count or (len(complete) == count and rest):
+        return [Answer(failure=Failure.EXTRA_RECORDS)] * count
     answers = [_parse(line) for line in complete]
-    return answers + [FAILED] * (count - len(answers))
+    return answers + [Answer(failure=Failure.MISSING)] * (count - len(answers))
 
 
 def _parse(line: bytes) -> Answer:
+    if line in _CLAIMS:
+        return Answer(failure=_CLAIMS[line])
+    malformed = Answer(failure=Failure.MALFORMED)
     if len(line) > MAX_RECORD_BYTES or line.count(b"[") + line.count(b"{") > 20_000:
-        return FAILED
+        return malformed
     try:
         record = json.loads(
             line.decode("ascii"),
@@ -52,10 +82,10 @@ def _parse(line: bytes) -> Answer:
             parse_float=_refuse,
         )
         if not isinstance(record, dict) or list(record) != ["value"]:
-            return FAILED
-        return Answer(returned=True, value=_decode(record["value"], depth=0))
+            return malformed
+        return Answer(_decode(record["value"], depth=0))
     except (ValueError, RecursionError, OverflowError):
-        return FAILED
+        return malformed
 
 
 def _decode(value: object, depth: int) -> object:
@@ -72,6 +102,7 @@ def _decode(value: object, depth: int) -> object:
             return tuple(_decode(item, depth + 1) for item in items)
         case {"dict": list(pairs), **rest} if not rest:
             decoded = [_pair(pair, depth) for pair in pairs]
+            _refuse_collisions(key for key, _ in decoded)
             result = dict(decoded)
             if len(result) != len(decoded):
                 raise ValueError("duplicate key")
@@ -91,15 +122,11 @@ def _pair(pair: object, depth: int) -> tuple[object, object]:
     raise ValueError("no pair")
 
 
-def same(left: object, right: Json) -> bool:
-    """Compares by value and exact type: True is not 1, 1.0 is not 1, and nothing equals NaN."""
-    if type(left) is not type(right):
-        return False
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    return left == right
+def _refuse_collisions(keys: Iterable[object]) -> None:
+    """Refuses keys that were chosen for their hashes: a record full of such ints would hold up the service."""
+    hashes = [hash(key) for key in keys]
+    if len(hashes) - len(set(hashes)) > _MAX_COLLISIONS:
+        raise ValueError("too many keys with one hash")
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -175,7 +175,7 @@ async def run_round(
 ) -> Run:
     """Runs one round in a sandbox of its own. Raises SandboxLost, FileRefused."""
     # In a thread: a long file takes a while, and others wait for the loop.
-    plan = await asyncio.to_thread(_plan_round, task, half, rng, seconds_each)
+    plan = await asyncio.to_thread(_plan_round, task, drawn, rng, seconds_each)
     files = {**tree, **plan.files}
     async with lend() as sandbox:
         await asyncio.gather(*(sandbox.write_file(path, content) for path, content in files.items()))

@@ -99,7 +99,7 @@ class Completed:
     exit_status: int
     """The exit status; negative for a signal."""
     output: bytes
-    """What it printed, or its records; cut at the output limit."""
+    """What it printed, cut at the output limit; or its records, cut far beyond that."""
     timed_out: bool
     output_truncated: bool
     out_of_memory: bool

@@ -49,8 +49,8 @@ OWNER_LABEL = "coding-gym.owner"
 _ANSWER_MARGIN_SECONDS = 20.0
 """How long beyond its time a request may take before the sandbox counts as lost."""
 _START_TIMEOUT_SECONDS = 60.0
-_MAX_RECORDS_BYTES = 2 << 20
-"""The longest answer of a graded run: nobody reads it but the service, and a repository can have thousands of tests."""
+_RECORDS_BYTES = 2 << 20
+"""What the records of one job may take: no policy reads them, and a repository can have thousands of tests."""
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
@@ -284,9 +284,9 @@ class DockerSandbox:
 
     async def run(self, job: Job, timeout_seconds: float) -> Completed:
         timeout_seconds = min(timeout_seconds, self.limits.command_timeout_seconds)
-        output_bytes = (
-            _MAX_RECORDS_BYTES if isinstance(job, RunTests | RunChecks) else self.limits.output_bytes
-        )
+        # Records are no text for a policy, and honest ones are as large as the warden's code lets them be.
+        has_records = isinstance(job, CallFunction | RunTests | RunChecks)
+        output_bytes = _RECORDS_BYTES if has_records else self.limits.output_bytes
         answer = await self._ask(Operation.RUN, _encode(job), output_bytes, timeout_seconds)
         if answer.status is not Status.OK:
             raise SandboxLost(f"the warden could not run a job: {answer.body[:200]!r}")

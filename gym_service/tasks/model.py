@@ -18,6 +18,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TypeAlias, cast
 
+from gym_service.tasks.comparison import EXACT, Comparison
+
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 Arguments: TypeAlias = tuple[Json, ...]
 
@@ -82,6 +84,10 @@ class FunctionTask:
     """Inputs that are in every draw of the hidden tests; they alone tell a right repair from a wrong one."""
     draw_input: Callable[[random.Random], Arguments]
     """Draws one further input for the hidden tests."""
+    comparison: Comparison = EXACT
+    """Which answers count as the expected value, in the public tests and in the hidden ones."""
+    deterministic: bool = True
+    """Whether what the function returns depends on its arguments alone; otherwise no verdict is kept for later."""
 
     @cached_property
     def sha256(self) -> str:

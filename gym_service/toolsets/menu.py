@@ -83,7 +83,7 @@ class Menu:
         answers = await oracle.call_cases(sandbox, path, instance.function_name, instance.public_cases)
         lines = []
         for case, answer in zip(instance.public_cases, answers, strict=True):
-            if not oracle.matches(answer, case.expected):
+            if not oracle.matches(answer, case, instance.task.comparison):
                 given = ", ".join(map(repr, case.arguments))
                 shown = repr(answer.value)[:200] if answer.returned else "an error"
                 lines.append(f"fail {instance.function_name}({given}) -> {shown} want {case.expected!r}")

@@ -2,6 +2,7 @@
 
 Prints one JSON object per line: name, value, unit, and for comparisons baseline, baseline_value, ratio; where it
 says something, cpu_ms: what the whole machine worked each time, client included. Everything else goes to stderr.
+Every verdict is a run: the services that are started keep none for later.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import docker
 
 from tests.bench import baselines
 from tests.bench.floors import STEPS, run_beside, step_rate
+from tests.bench.grading import grading_rate
 from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
 from tests.bench.memory import idle_memory_mib
 from tests.bench.rates import Contender, measure
@@ -23,6 +25,7 @@ from tests.bench.services import Service, fake_service, real_service, say
 
 _EPISODES_AT_ONCE = 8
 _SINGLE_USE_AT_ONCE = 4
+_VERDICTS_AT_ONCE = 32
 _CAPACITY = 64
 """As `make gym-up` has it."""
 
@@ -57,6 +60,12 @@ async def menu_rate(service: Service, seconds: float) -> None:
     """Menu episodes in sandboxes that are used again."""
     (rate,) = await measure([Contender(service.player.play_menu, _EPISODES_AT_ONCE, service.settle)], seconds)
     show_rate("menu_episode_rate", rate, "episodes/s")
+
+
+async def grading_cost(service: Service, seconds: float) -> None:
+    """The end of an episode that is solved, its submission, its verdict, and both sandboxes as they were before."""
+    verdict = await grading_rate(service, _VERDICTS_AT_ONCE, seconds)
+    show("grading_cost.function", verdict.cpu_ms, "ms CPU", verdicts_per_second=round(verdict.per_second, 1))
 
 
 async def tool_call_latency(service: Service, seconds: float) -> None:
@@ -118,6 +127,7 @@ OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
     "idle_sandbox_memory": idle_sandbox_memory,
     "coding_episode_rate.reuse": reuse_rate,
     "menu_episode_rate": menu_rate,
+    "grading_cost.function": grading_cost,
     "tool_call_latency": tool_call_latency,
     "warm_start": warm_start,
     "containment_tax": containment_tax,

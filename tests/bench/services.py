@@ -49,11 +49,11 @@ class Service:
 
 @asynccontextmanager
 async def real_service(capacity: int, *arguments: str, graders: int = 4) -> AsyncIterator[Service]:
-    """Runs a service over containers, as `make gym-up` does."""
+    """Runs a service over containers, as `make gym-up` does, except that every verdict is a run."""
     say(f"starting a service with {capacity} + {graders} sandboxes {' '.join(arguments)}")
     with tempfile.TemporaryDirectory() as folder:
         state = StateFolder(Path(folder) / "state")
-        options = (f"--capacity={capacity}", f"--graders={graders}", *arguments)
+        options = (f"--capacity={capacity}", f"--graders={graders}", "--verdict-cache=off", *arguments)
         await asyncio.to_thread(control.up, state.folder, options)
         try:
             async with _connected(state, capacity + graders) as service:
