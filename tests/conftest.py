@@ -1,5 +1,6 @@
 """A gym to talk to: in this process over FakeSandbox, or over the engine's containers (marker docker)."""
 
+import asyncio
 import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,13 +11,16 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service.config import ServiceConfig
+from gym_service.proof import open_grounds
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.server import RunningGym, running_gym
-from gym_service.tasks.suites import built_in
+from gym_service.synthesis import synthesize
+from gym_service.tasks.suites import Catalogue, built_in
 from sandbox_images.build import image_reference
+from tests import ledger
 
 DOCKER_LIMITS = SandboxLimits(memory_bytes=256 << 20, pids=64)
 
@@ -56,11 +60,12 @@ class Gym:
 
 
 @asynccontextmanager
-async def gym_over(start_sandbox, tmp_path, **settings):
-    """Runs a gym over sandboxes that `start_sandbox` makes."""
+async def gym_over(start_sandbox, tmp_path, catalogue=None, **settings):
+    """Runs a gym over sandboxes that `start_sandbox` makes; with the built-in suites, if not with others."""
+    catalogue = catalogue or built_in()
     config = ServiceConfig(state_folder=tmp_path, **{"capacity": 4, "graders": 2} | settings)
     async with (
-        running_gym(config, start_sandbox, Assurance(NO_ISOLATION), built_in(), b"private seed") as running,
+        running_gym(config, start_sandbox, Assurance(NO_ISOLATION), catalogue, b"private seed") as running,
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         metadata = (("authorization", f"Bearer {running.token}"),)
@@ -98,4 +103,30 @@ async def sandbox(engine):
 @pytest.fixture
 async def docker_gym(engine, tmp_path):
     async with gym_over(engine.start, tmp_path, limits=DOCKER_LIMITS) as gym:
+        yield gym
+
+
+@pytest.fixture(scope="session")
+def ledger_tasks(engine):
+    """Repository-level tasks made of the ledger package, proven on the engine."""
+
+    async def make():
+        async with open_grounds(engine) as grounds:
+            return await synthesize(ledger.REQUIREMENT, ledger.archive(), 5, grounds, lambda line: None)
+
+    return asyncio.run(make())
+
+
+@pytest.fixture
+async def grounds(engine):
+    """Where tasks are proven."""
+    async with open_grounds(engine) as grounds:
+        yield grounds
+
+
+@pytest.fixture
+async def repository_gym(engine, ledger_tasks, tmp_path):
+    """A gym over containers that serves the ledger suite."""
+    catalogue = Catalogue({"ledger": ledger_tasks})
+    async with gym_over(engine.start, tmp_path, limits=DOCKER_LIMITS, catalogue=catalogue) as gym:
         yield gym

@@ -160,15 +160,20 @@ async def test_other_files_another_seed_or_another_task_are_no_hit(make):
 def test_a_key_holds_all_that_decides():
     instance, submission, seed = submit("gold")
     keys = {
-        VerdictCache("image", "profile").key(instance.task, submission, seed),
-        VerdictCache("other", "profile").key(instance.task, submission, seed),
-        VerdictCache("image", "other").key(instance.task, submission, seed),
-        VerdictCache("image", "profile").key(instance.task, replace(submission, refusal="x"), seed),
-        VerdictCache("image", "profile").key(instance.task, replace(submission, deleted=("a",)), seed),
+        VerdictCache("image", "profile").key(instance.task, "function-1", submission, seed),
+        VerdictCache("other", "profile").key(instance.task, "function-1", submission, seed),
+        VerdictCache("image", "other").key(instance.task, "function-1", submission, seed),
+        VerdictCache("image", "profile").key(
+            instance.task, "function-1", replace(submission, refusal="x"), seed
+        ),
+        VerdictCache("image", "profile").key(
+            instance.task, "function-1", replace(submission, deleted=("a",)), seed
+        ),
+        VerdictCache("image", "profile").key(instance.task, "function-2", submission, seed),
     }
 
-    assert len(keys) == 5
-    assert VerdictCache("image", "profile").key(instance.task, submission, seed) in keys
+    assert len(keys) == 6
+    assert VerdictCache("image", "profile").key(instance.task, "function-1", submission, seed) in keys
 
 
 async def test_nothing_is_kept_of_a_task_that_is_not_deterministic(make):

@@ -10,7 +10,10 @@ ROOT = Path(__file__).parent.parent
 
 # From the top floor to the bottom; a module may import from its own floor and from those below.
 SERVICE_FLOORS = [
-    {"__main__", "control", "server", "proof", "record_check"},
+    {"__main__"},
+    {"task_commands", "record_check"},
+    {"synthesis", "control", "server"},
+    {"proof"},
     {"servicer", "state", "config"},
     {"wire"},
     {"episodes"},
