@@ -1,6 +1,6 @@
 # Every way to use this repository. `make` alone lists them; `make gym-up` starts from nothing.
 #
-#   ARGS="..."       flags for train, test, test-fast, attack, bench and soak
+#   ARGS="..."       flags for train, tasks, test, test-fast, attack, bench and soak
 #   PYTHON=...       the Python that .venv is made with
 #   GYM_STATE_DIR    where pids, logs and the service's address are kept
 SHELL := /bin/bash
@@ -47,6 +47,12 @@ gym-status: ## Say what runs: engine and service
 .PHONY: train
 train: gym-up ## Train a model in the gym, for example ARGS="--steps 2"
 	@$(VENV_PYTHON) -m trainer_client.run $(ARGS)
+
+.PHONY: tasks
+tasks: ## Make and prove repository-level tasks out of three packages from PyPI
+	@echo "[1/3] Python environment"
+	@$(MAKE) setup
+	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m gym_service tasks synthesize $(ARGS)
 
 .PHONY: test
 test: ## Run every test; an engine that is started for it is stopped again

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from gym_service.grading.collection import plain_functions, test_functions
 from gym_service.grading.rendering import Role, count_sites
-from gym_service.grading.repository import Round, Run, graded_tree, run_round
+from gym_service.grading.repository import Round, Run, graded_tree, run_round, with_only
 from gym_service.proof import Grounds, prove
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.faults import Fault, faults_of
@@ -275,12 +275,7 @@ async def _find_twins(
 
 def _only(path: str, content: bytes, functions: Collection[str]) -> bytes:
     """A test file without the tests that do not run, so that each grading has less to render."""
-    kept = _names_in(path, functions)
-    others = [name for name in test_functions(content.decode()) if name not in kept]
-    try:
-        return remove_tests(content.decode(), others).encode()
-    except ValueError:
-        return content
+    return with_only(content, frozenset(_names_in(path, functions))).encode()
 
 
 def _function_id(path: str, name: str) -> str:

@@ -3,14 +3,20 @@
 import argparse
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gym_service.errors import NotFound
 from gym_service.state import StateFolder
+from gym_service.tasks.sdist import PINNED, SdistError, fetch
 from gym_service.tasks.store import DamagedSuite, known_suites, save_task
+from gym_service.tasks.suites import Task
 
 if TYPE_CHECKING:
     from gym_service.sandbox.docker import DockerEngine
+
+_Action: TypeAlias = "Callable[[DockerEngine], Coroutine[Any, Any, int]]"
+_MOST_TASKS = 1000
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,15 +31,20 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         action.add_argument("suite", nargs="?", default="bugfix")
     made = actions.add_parser(
         "synthesize",
-        help="make repository-level tasks out of a package's source distribution",
-        description="Downloads a source distribution by version and hash, puts one fault at a time into its sources, "
-        "hides the tests that fail by it, proves each task, and keeps them as the suite NAME. Nothing of the package "
-        "is executed outside a sandbox.",
+        help="make repository-level tasks out of source distributions",
+        description="Downloads source distributions by version and hash, puts one fault at a time into the sources, "
+        "hides the tests that fail by it, proves each task, and keeps those of NAME as the suite NAME. Nothing of a "
+        "package is executed outside a sandbox.",
     )
-    made.add_argument("--sdist", required=True, metavar="NAME==VERSION", help="the distribution")
-    made.add_argument("--count", type=int, default=12, help="tasks to make; 12 by default")
     made.add_argument(
-        "--sha256", help="the hash of the archive; known for the packages that the README names"
+        "--sdist",
+        action="append",
+        metavar="NAME==VERSION",
+        help=f"a distribution; may be given again; {', '.join(PINNED)} by default, whose hashes are known here",
+    )
+    made.add_argument("--count", type=int, default=12, help="tasks to make of each; 12 by default")
+    made.add_argument(
+        "--sha256", help="the hash of the archive, for one --sdist whose hash is not known here"
     )
 
 
@@ -49,12 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"{task.task_id:30} {task.split}")
             return 0
         return _check(suite, state)
-    except (NotFound, DamagedSuite) as error:
+    except (NotFound, DamagedSuite, SdistError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
-def _check(suite: Any, state: StateFolder) -> int:
+def _check(suite: Sequence[Task], state: StateFolder) -> int:
     from gym_service import proof
 
     async def check(engine: "DockerEngine") -> int:
@@ -69,32 +80,38 @@ def _check(suite: Any, state: StateFolder) -> int:
 
 def _synthesize(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service import proof, synthesis
-    from gym_service.tasks.sdist import SdistError, fetch
+
+    requirements = arguments.sdist or list(PINNED)
+    if not 1 <= arguments.count <= _MOST_TASKS:
+        print(f"error: --count must be from 1 to {_MOST_TASKS}, not {arguments.count}", file=sys.stderr)
+        return 2
+    if arguments.sha256 and len(requirements) > 1:
+        print("error: --sha256 goes with one --sdist", file=sys.stderr)
+        return 2
 
     async def make(engine: "DockerEngine") -> int:
-        archive = fetch(arguments.sdist, arguments.sha256, state.folder / "downloads")
-        async with proof.open_grounds(engine) as grounds:
-            tasks = await synthesis.synthesize(arguments.sdist, archive, arguments.count, grounds, print)
-        for task in tasks:
-            save_task(state.suites / task.suite, task)
-        # Each was proven as it was made.
-        proof.ProofBook(state.proofs, engine.facts.image_digest).add(
-            [proof.Proof(task, ()) for task in tasks]
-        )
-        print(f"{len(tasks)} proven tasks in {state.suites}; a gym serves them from its next start")
-        return 0 if len(tasks) >= arguments.count else 1
+        book = proof.ProofBook(state.proofs, engine.facts.image_digest)
+        wanting = 0
+        for requirement in requirements:
+            archive = fetch(requirement, arguments.sha256, state.folder / "downloads")
+            _say(f"{requirement}: {arguments.count} tasks are to be made")
+            async with proof.open_grounds(engine) as grounds:
+                tasks = await synthesis.synthesize(requirement, archive, arguments.count, grounds, _say)
+            for task in tasks:
+                save_task(state.suites / task.suite, task)
+            # Each was proven as it was made.
+            book.add([proof.Proof(task, ()) for task in tasks])
+            wanting += arguments.count - len(tasks)
+            _say(f"{requirement}: {len(tasks)} proven tasks in {state.suites}")
+        _say("A gym serves them from its next start: make gym-down, make gym-up")
+        if wanting:
+            print(f"error: {wanting} tasks are wanting; the packages have no more", file=sys.stderr)
+        return 1 if wanting else 0
 
-    if not 1 <= arguments.count <= 1000:
-        print(f"error: --count must be from 1 to 1000, not {arguments.count}", file=sys.stderr)
-        return 2
-    try:
-        return _with_engine(make, state)
-    except SdistError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return _with_engine(make, state)
 
 
-def _with_engine(action: Any, state: StateFolder) -> int:
+def _with_engine(action: _Action, state: StateFolder) -> int:
     from gym_service.sandbox.base import SandboxLost
     from gym_service.sandbox.docker import DockerEngine
     from gym_service.sandbox.policy import SandboxLimits
@@ -105,9 +122,13 @@ def _with_engine(action: Any, state: StateFolder) -> int:
         engine = DockerEngine(image_reference(), SandboxLimits(), f"{state.owner}-tasks", reuse=True)
         engine.remove_leftovers()
         try:
-            return int(asyncio.run(action(engine)))
+            return asyncio.run(action(engine))
         finally:
             engine.remove_leftovers()
     except SandboxLost as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -14,10 +14,13 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 
+from gym_service.grading.collection import test_functions
 from gym_service.grading.outcomes import parse_outcomes
 from gym_service.grading.rendering import Role, render
 from gym_service.sandbox.base import Completed, FileRefused, RunChecks, RunTests, Sandbox
+from gym_service.tasks.hiding import remove_tests
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
@@ -212,7 +215,7 @@ def _plan_round(task: RepositoryTask, drawn: Round, rng: random.Random, seconds_
             }
             if not chosen:
                 continue
-            rendered = render(source.decode(), chosen, rng, without_pytest=plain)
+            rendered = render(with_only(source, frozenset(chosen)), chosen, rng, without_pytest=plain)
             # In the folder where the test file was, for the data beside it and for relative imports.
             stem = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=10))
             new_path = f"{path.rpartition('/')[0]}/test_{stem}.py".lstrip("/")
@@ -227,6 +230,16 @@ def _plan_round(task: RepositoryTask, drawn: Round, rng: random.Random, seconds_
         ids = tuple(name for name in names if name.partition("::")[0] in with_pytest)
         jobs.append(RunTests(tuple(with_pytest), task.roots, ids, seconds_each))
     return _Plan(files, names, jobs)
+
+
+@lru_cache(maxsize=512)
+def with_only(source: bytes, functions: frozenset[str]) -> str:
+    """A test file without its other tests: rendering takes time by the length of the file."""
+    text = source.decode()
+    try:
+        return remove_tests(text, set(test_functions(text)) - functions)
+    except ValueError:
+        return text
 
 
 def _read_runs(drawn: Round, plan: _Plan, runs: Sequence[Completed]) -> Run:
