@@ -28,7 +28,7 @@ GRADER_VERSION = "repository-1"
 MIN_GUESSES = 10
 """How often who forges the hidden tests has to guess whether one is turned: blind luck is one in a thousand."""
 SECONDS_PER_RUN = 60.0
-_SECONDS_PER_TEST = 10.0
+SECONDS_PER_TEST = 10.0
 _MAX_EVIDENCE = 200
 
 Lend = Callable[[], AbstractAsyncContextManager[Sandbox]]
@@ -174,7 +174,7 @@ async def run_round(
     tree: Mapping[str, bytes],
     drawn: Round,
     rng: random.Random,
-    seconds_each: float = _SECONDS_PER_TEST,
+    seconds_each: float = SECONDS_PER_TEST,
 ) -> Run:
     """Runs one round in a sandbox of its own. Raises SandboxLost, FileRefused."""
     # In a thread: a long file takes a while, and others wait for the loop.

@@ -16,7 +16,7 @@ import docker
 
 from tests.bench import baselines
 from tests.bench.floors import STEPS, run_beside, step_rate
-from tests.bench.grading import grading_rate
+from tests.bench.grading import grading_rate, repository_rates
 from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
 from tests.bench.memory import idle_memory_mib
 from tests.bench.rates import Contender, measure
@@ -66,6 +66,20 @@ async def grading_cost(service: Service, seconds: float) -> None:
     """The end of an episode that is solved, its submission, its verdict, and both sandboxes as they were before."""
     verdict = await grading_rate(service, _VERDICTS_AT_ONCE, seconds)
     show("grading_cost.function", verdict.cpu_ms, "ms CPU", verdicts_per_second=round(verdict.per_second, 1))
+
+
+async def repository_cost(seconds: float) -> None:
+    """A verdict on a repository beside one plain run of the same tests."""
+    ours, by_interpreter, by_session = await repository_rates(seconds)
+    for baseline, theirs in (("new_interpreter", by_interpreter), ("prepared_session", by_session)):
+        show(
+            "grading_cost.repository",
+            ours.cpu_ms,
+            "ms CPU",
+            baseline=baseline,
+            baseline_value=round(theirs.cpu_ms, 1),
+            ratio=round(ours.cpu_ms / theirs.cpu_ms, 2),
+        )
 
 
 async def tool_call_latency(service: Service, seconds: float) -> None:
@@ -133,7 +147,7 @@ OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
     "containment_tax": containment_tax,
 }
 OVER_SINGLE_USE = {"coding_episode_rate.single_use": single_use_rate}
-ALONE = {"cold_start": cold_start, "rpc_floor": rpc_floor}
+ALONE = {"grading_cost.repository": repository_cost, "cold_start": cold_start, "rpc_floor": rpc_floor}
 
 
 async def bench(names: Sequence[str], seconds: float) -> None:
