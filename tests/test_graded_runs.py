@@ -75,7 +75,8 @@ async def records(sandbox, files, *paths, roots=("",), functions=(), seconds_eac
 async def checks(sandbox, files, *names, roots=("",), seconds_each=10.0):
     """Runs what is named of the last file."""
     await write(sandbox, files)
-    done = await sandbox.run(RunChecks(list(files)[-1], names, roots, seconds_each), 20)
+    functions = tuple(f"{list(files)[-1]}::{name.replace('.', '::')}" for name in names)
+    done = await sandbox.run(RunChecks(functions, roots, seconds_each), 20)
     return parse(done)
 
 

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from gym_service.grading import oracle, repository
+from gym_service.grading.bytecode import Bytecode
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.instruments import flags_of
 from gym_service.sandbox.base import Sandbox, SandboxLost
@@ -71,6 +72,7 @@ class Grader:
         self._private_seed = private_seed
         self._free = asyncio.Semaphore(at_once)
         self._cache = cache
+        self._bytecode = Bytecode()
         self._verdicts: Counter[str] = Counter()
         self._flags: Counter[str] = Counter()
         self._gradings: Counter[str] = Counter()
@@ -149,7 +151,7 @@ class Grader:
         self, instance: Instance, submission: Submission, seed: str, rng: random.Random
     ) -> Verdict:
         if isinstance(instance, RepositoryInstance):
-            return await repository.grade(self._lend, instance.task, submission, rng)
+            return await repository.grade(self._lend, instance.task, submission, rng, self._bytecode)
         hidden = hidden_cases(instance.task, self._private_seed, seed)
         async with self._lend() as sandbox:
             return await oracle.grade(sandbox, instance, submission, hidden, rng)

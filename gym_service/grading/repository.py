@@ -11,15 +11,15 @@ hidden, they alone run in further rounds.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from gym_service.grading.bytecode import Bytecode
 from gym_service.grading.collection import test_functions
 from gym_service.grading.outcomes import parse_outcomes
 from gym_service.grading.rendering import Role, render
-from gym_service.sandbox.base import Completed, FileRefused, RunChecks, RunTests, Sandbox
+from gym_service.sandbox.base import Completed, FileRefused, Lend, RunChecks, RunTests
 from gym_service.tasks.hiding import remove_tests
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
@@ -30,8 +30,6 @@ MIN_GUESSES = 10
 SECONDS_PER_RUN = 60.0
 SECONDS_PER_TEST = 10.0
 _MAX_EVIDENCE = 200
-
-Lend = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +93,16 @@ def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
     ]
 
 
-async def grade(lend: Lend, task: RepositoryTask, submission: Submission, rng: random.Random) -> Verdict:
+async def grade(
+    lend: Lend, task: RepositoryTask, submission: Submission, rng: random.Random, bytecode: Bytecode
+) -> Verdict:
     """Grades a submission, each round in a sandbox of `lend` that is fresh and its own. Raises SandboxLost."""
     digest = submission.sha256
     try:
         if submission.refusal:
             raise FileRefused(submission.refusal)
         tree = graded_tree(task, submission)
+        tree |= await bytecode.of(lend, task, tree)
         rounds = [(each, random.Random(rng.getrandbits(64))) for each in draw_rounds(task, rng)]
         # Side by side, each with a sandbox of its own: none waits for another while it holds one.
         runs = await _all(run_round(lend, task, tree, each, own_rng) for each, own_rng in rounds[:2])
@@ -205,7 +206,8 @@ def _plan_round(task: RepositoryTask, drawn: Round, rng: random.Random, seconds_
     jobs: list[RunTests | RunChecks] = []
     names: dict[str, str] = {}
     files: dict[str, bytes] = {}
-    with_pytest = []
+    by_name: list[str] = []
+    with_pytest: list[str] = []
     for path, source in sorted(task.test_files.items()):
         for plain in (True, False):
             chosen = {
@@ -221,14 +223,14 @@ def _plan_round(task: RepositoryTask, drawn: Round, rng: random.Random, seconds_
             new_path = f"{path.rpartition('/')[0]}/test_{stem}.py".lstrip("/")
             files[new_path] = rendered.source.encode()
             for new, stored in rendered.names.items():
-                names[f"{new_path}::{new.replace('.', '::')}"] = f"{path}::{stored.replace('.', '::')}"
-            if plain:
-                jobs.append(RunChecks(new_path, tuple(rendered.names), task.roots, seconds_each))
-            else:
-                with_pytest.append(new_path)
+                function = f"{new_path}::{new.replace('.', '::')}"
+                names[function] = f"{path}::{stored.replace('.', '::')}"
+                (by_name if plain else with_pytest).append(function)
+    if by_name:
+        jobs.append(RunChecks(tuple(by_name), task.roots, seconds_each))
     if with_pytest:
-        ids = tuple(name for name in names if name.partition("::")[0] in with_pytest)
-        jobs.append(RunTests(tuple(with_pytest), task.roots, ids, seconds_each))
+        paths = tuple(dict.fromkeys(function.partition("::")[0] for function in with_pytest))
+        jobs.append(RunTests(paths, task.roots, tuple(with_pytest), seconds_each))
     return _Plan(files, names, jobs)
 
 

@@ -4,7 +4,8 @@ Everything that comes out of one is a bounded number of bytes from a stranger. T
 `FileRefused` is the episode's own doing and becomes an observation; `SandboxLost` ends the episode.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,12 +80,10 @@ class RunTests:
 
 @dataclass(frozen=True, slots=True)
 class RunChecks:
-    """Tests of one file that need no pytest, run in a process that never had it, a record for each."""
+    """Tests that need no pytest, run in a process that never had it, a record for each."""
 
-    module: str
-    """The path of the file."""
-    names: tuple[str, ...]
-    """Each a function without arguments, or Class.method."""
+    functions: tuple[str, ...]
+    """Each by its id: of a function without arguments, or of a method."""
     roots: tuple[str, ...]
     seconds_each: float = 10.0
 
@@ -150,3 +149,7 @@ class Sandbox(Protocol):
 
     async def close(self) -> None:
         """Removes the sandbox. Never fails; can be called again."""
+
+
+Lend = Callable[[], AbstractAsyncContextManager[Sandbox]]
+"""Lends a sandbox that is as new for the length of a block. Raises SandboxLost."""

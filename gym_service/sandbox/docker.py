@@ -379,7 +379,7 @@ def _encode(job: Job) -> bytes:
             fields = {"kind": "pytest_records", "files": job.files, "functions": job.functions}
             fields |= {"roots": job.roots, "seconds_each": job.seconds_each}
         case RunChecks():
-            fields = {"kind": "by_name", "file": job.module, "names": job.names}
+            fields = {"kind": "by_name", "functions": job.functions}
             fields |= {"roots": job.roots, "seconds_each": job.seconds_each}
         case _:
             fields = {"kind": _JOB_KINDS[type(job)], "argv": job.argv}

@@ -1,4 +1,4 @@
-"""A graded run without pytest: functions and methods of one file are called by their names.
+"""A graded run without pytest: functions and methods are called by their names.
 
 The child is the warden's and not the zygote's: pytest was never in its memory, and code that does right only where
 pytest is finds nothing to know it by. For the same reason nothing here is named for what is called.
@@ -18,19 +18,27 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def run(file: str, names: list[str], roots: list[str], seconds_each: float) -> int:
-    """Imports a file under its dotted name and calls what is named; without records if it cannot be imported."""
+def run(functions: list[str], roots: list[str], seconds_each: float) -> int:
+    """Imports files under their dotted names and calls what is named in them.
+
+    A file that cannot be imported has no records, and the exit status is 1.
+    """
     records = Records()
     add_roots(roots)
-    try:
-        module = _import_file(file)
-    except BaseException:
-        records.end(1)
-        return 1
-    for name in names:
-        records.add(f"{file}::{name.replace('.', '::')}", _outcome(module, name, seconds_each))
-    records.end(0)
-    return 0
+    modules: dict[str, object] = {}
+    exit_status = 0
+    for each in functions:
+        file, _, name = each.partition("::")
+        if file not in modules:
+            try:
+                modules[file] = _import_file(file)
+            except BaseException:
+                modules[file] = None
+                exit_status = 1
+        if modules[file]:
+            records.add(each, _outcome(modules[file], name.replace("::", "."), seconds_each))
+    records.end(exit_status)
+    return exit_status
 
 
 def _import_file(file: str) -> object:
