@@ -93,11 +93,7 @@ class ProofBook:
         """Reads the file; one that is no proof book counts as empty."""
         self._path = path
         self._image_digest = image_digest
-        try:
-            known = json.loads(path.read_text())
-        except (FileNotFoundError, ValueError):
-            known = {}
-        self._known: dict[str, object] = known if isinstance(known, dict) else {}
+        self._known = self._read()
 
     def holds(self, task: Task) -> bool:
         """Whether the task is proven as it is, with this grader and this image."""
@@ -105,6 +101,7 @@ class ProofBook:
 
     def add(self, proofs: Sequence[Proof]) -> None:
         """Keeps what was found: proofs are written down, and a task that does not hold any more is struck out."""
+        self._known = self._read()  # Another command may have proven something meanwhile.
         for proof in proofs:
             self._known.pop(proof.task.sha256, None)
             if not proof.faults:
@@ -112,6 +109,13 @@ class ProofBook:
         temporary = self._path.with_suffix(".new")
         temporary.write_text(json.dumps(self._known, indent=1, sort_keys=True))
         temporary.replace(self._path)
+
+    def _read(self) -> dict[str, object]:
+        try:
+            known = json.loads(self._path.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
 
     def _conditions(self, task: Task) -> Mapping[str, str]:
         return {"task": task.task_id, "grader": grader_version(task), "image": self._image_digest}
@@ -218,7 +222,7 @@ async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, li
 async def _grade(grader: Grader, instance: Instance, submission: Submission, seed: str) -> Verdict:
     verdict = await grader.grade(instance, submission, seed)
     if verdict.status is VerdictStatus.INFRASTRUCTURE_ERROR:
-        raise SandboxLost(verdict.reason)
+        raise SandboxLost(f"{instance.task.task_id}: {verdict.reason}")
     return verdict
 
 

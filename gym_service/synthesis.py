@@ -52,8 +52,10 @@ class _Package:
     layout: Layout
     whole: RepositoryTask
     """The repository without a fault, as a task that has nothing hidden."""
+    functions: Sequence[str]
+    """All test functions, by id."""
     ids: Mapping[str, tuple[str, ...]]
-    """The tests of each function, by the function's id."""
+    """The tests of each function that passes each time, by the function's id."""
     plain: frozenset[str]
     """The functions that pass without pytest too."""
 
@@ -146,7 +148,7 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
         raise SdistError("none of its tests passes in a sandbox; choose another package")
     progress(f"{len(stable)} of {len(functions)} test functions pass each time and are quick")
     plain_ok = frozenset(name for name in stable if without.get(name) == "passed")
-    return _Package(suite, requirement, layout, whole, stable, plain_ok)
+    return _Package(suite, requirement, layout, whole, functions, stable, plain_ok)
 
 
 async def _run_all(
@@ -206,21 +208,24 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
         return f"{len(hidden)} test functions fail"
     public = _choose_public(package, hidden, rng)
     chosen = [name for name in package.ids if name in hidden or name in public]
+    # Slow tests, and those that fail anyway, would only keep a policy waiting.
+    unfit = {name for name in package.functions if name not in package.ids}
     try:
         visible = {
-            path: remove_tests(content.decode(), _names_in(path, hidden)).encode()
+            path: remove_tests(content.decode(), _names_in(path, hidden | unfit)).encode()
             for path, content in whole.test_files.items()
         }
     except ValueError as error:
         return f"the tests cannot be hidden: {error}"
-    digest = hashlib.sha256(f"{package.suite} {fault.function}".encode()).digest()[0]
+    outermost = fault.function.partition(".")[0]
+    digest = hashlib.sha256(f"{package.suite} {outermost}".encode()).digest()[0]
     name = re.sub(r"[^a-z0-9_]+", "-", fault.function.lower()).strip("-_")
     command = "pytest " + " ".join(sorted({test.partition("::")[0] for test in hidden}))
     task = replace(
         whole,
         task_id=f"{package.suite}/{fault.operator.replace(' ', '-')}/{name}",
         family=fault.operator,
-        # By the function: the same function is never learned from and reported on.
+        # By the outermost function or class: the same code is never learned from and reported on.
         split=(Split.VALIDATION, Split.TEST, Split.TRAIN, Split.TRAIN, Split.TRAIN)[digest % 5],
         request=(
             f"The repository is {package.requirement.replace('==', ' ')} with one fault in it: `{fault.function}` in "

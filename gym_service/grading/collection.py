@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from gym_service.grading.twins import Function
+from gym_service.tasks.parsing import parse
 
 Body = ast.Module | ast.ClassDef
 
@@ -37,7 +38,7 @@ class TestFile:
 
 def read_tests(source: str) -> TestFile:
     """Parses a test file. Raises SyntaxError."""
-    tree = ast.parse(source)
+    tree = parse(source)
     tree.body = [node for node in tree.body if not _is_main_guard(node)]
     _drop_shadowed(tree)
     at_top: dict[str, ast.ClassDef] = {}

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
+from gym_service.tasks.parsing import parse
+
 _COMPARISONS = {
     ast.Eq: ("comparison", "!="),
     ast.NotEq: ("comparison", "=="),
@@ -84,7 +86,7 @@ def faults_of(path: str, source: str) -> list[Fault]:
         return []
     try:
         with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(source)
+            tree = parse(source)
     except (SyntaxError, ValueError):
         return []
     text = _Text(source)
@@ -117,7 +119,7 @@ def _meaning(source: str) -> str | None:
     """The syntax tree as text, or None if the source does not compile."""
     with warnings.catch_warnings(action="ignore"):
         try:
-            tree = ast.parse(source)
+            tree = parse(source)
             compile(tree, "<fault>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError):
             return None

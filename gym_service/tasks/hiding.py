@@ -9,6 +9,8 @@ import io
 import tokenize
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from gym_service.tasks.parsing import parse
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -22,7 +24,7 @@ def remove_tests(source: str, functions: Collection[str]) -> str:
     comments = _comments(source)
     removed: set[str] = set()
     changes: list[tuple[int, int, str]] = []
-    for prefix, block in _blocks(ast.parse(source).body, ""):
+    for prefix, block in _blocks(parse(source).body, ""):
         gone = [node for node in block if isinstance(node, _Function) and prefix + node.name in functions]
         removed |= {prefix + node.name for node in gone}
         for node in gone:
@@ -38,7 +40,7 @@ def remove_tests(source: str, functions: Collection[str]) -> str:
         lines[first:last] = [kept]
     rest = "".join(lines)
     names = {name.rpartition(".")[2] for name in removed}
-    if used := sorted(names & _used_names(ast.parse(rest))):
+    if used := sorted(names & _used_names(parse(rest))):
         raise ValueError(f"what is left of the module uses {', '.join(used)}")
     return rest
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from gym_service.tasks.model import Case
+from gym_service.tasks.parsing import parse
 
 Node = TypeVar("Node", bound=ast.expr | ast.stmt)
 
@@ -54,7 +55,7 @@ def add_zero_guard(function: ast.FunctionDef) -> None:
     for division in _find(function, ast.BinOp):
         divides = isinstance(division.op, ast.FloorDiv | ast.Div | ast.Mod)
         if divides and not isinstance(division.right, ast.Constant):
-            guard = ast.parse(f"if {ast.unparse(division.right)} == 0:\n    return 0").body[0]
+            guard = parse(f"if {ast.unparse(division.right)} == 0:\n    return 0").body[0]
             if ast.dump(guard) != ast.dump(function.body[0]):
                 function.body.insert(0, guard)
             return
@@ -76,7 +77,7 @@ def hardcode_tests(function: ast.FunctionDef, public_cases: Sequence[Case]) -> N
     lines = [f"if {given} == {case.arguments!r}:\n    return {case.expected!r}" for case in public_cases]
     lines.append(f"return {public_cases[0].expected!r}" if public_cases else "return None")
     # Only a function may hold a return, which ast.parse does not check.
-    function.body = ast.parse("\n".join(lines)).body
+    function.body = parse("\n".join(lines)).body
 
 
 _REPAIRS: dict[str, Callable[[ast.FunctionDef], None]] = {
@@ -89,7 +90,7 @@ OPERATIONS: tuple[str, ...] = (*_REPAIRS, hardcode_tests.__name__)
 
 def apply_operation(name: str, source: str, public_cases: Sequence[Case]) -> str | None:
     """The source after one operation of the menu, or None where the operation finds nothing to change."""
-    module = ast.parse(source)
+    module = parse(source)
     before = ast.unparse(module)
     for function in _find(module, ast.FunctionDef):
         if name == hardcode_tests.__name__:

@@ -43,7 +43,7 @@ def save_task(folder: Path, task: RepositoryTask) -> Path:
 
 def load_suite_folder(folder: Path) -> tuple[RepositoryTask, ...]:
     """Reads the tasks of a suite in the order of their names. Raises DamagedSuite."""
-    blobs = {path.name: path.read_bytes() for path in (folder / "blobs").iterdir()}
+    blobs = {path.name: path.read_bytes() for path in (folder / "blobs").glob("*")}
     for name, content in blobs.items():
         if hashlib.sha256(content).hexdigest() != name and not name.endswith(".new"):
             raise DamagedSuite(

@@ -107,6 +107,8 @@ def _call(file: str, function: str, arguments: list[list[Any]]) -> int:
         try:
             module = types.ModuleType(file.removesuffix(".py"))
             module.__file__ = file
+            # As an import does: a dataclass looks up the module that it is in.
+            sys.modules[module.__name__] = module
             with open(file, "rb") as source:
                 exec(compile(source.read(), file, "exec"), module.__dict__)
             target = getattr(module, function)

@@ -9,8 +9,10 @@ from pathlib import Path
 from gym_service.config import ServiceConfig
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
+from gym_service.sandbox.policy import SandboxLimits
 from gym_service.server import running_gym
 from gym_service.state import Endpoint, StateFolder
+from gym_service.tasks.suites import built_in
 
 
 async def serve(folder: Path) -> None:
@@ -20,11 +22,12 @@ async def serve(folder: Path) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
 
-    async def start() -> FakeSandbox:
+    async def start(limits: SandboxLimits | None = None) -> FakeSandbox:
         return FakeSandbox()
 
     config = ServiceConfig(state_folder=folder, verdict_cache=False)
-    async with running_gym(config, start, Assurance(NO_ISOLATION), state.grading_seed()) as gym:
+    seed = state.grading_seed()
+    async with running_gym(config, start, Assurance(NO_ISOLATION), built_in(), seed) as gym:
         state.publish(Endpoint(gym.address, gym.token, os.getpid(), image=""))
         await stopped.wait()
         state.withdraw()
