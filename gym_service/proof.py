@@ -2,8 +2,9 @@
 
 Of a function: the gold repair passes, the untouched repository fails, an empty file fails, the operation that only
 satisfies the public tests passes those and fails the hidden ones. Of a repository: the gold patch passes each time,
-the untouched repository and an empty patch fail, no hidden test lies anywhere in an episode's container, nor does a
-version history or a second copy of the package. Of both: grading again gives the same verdict.
+the untouched repository and an empty patch fail, some hidden test has a twin that nobody can tell by reading, no hidden
+test lies anywhere in an episode's container, nor does a version history or a second copy of the package. Of both:
+grading again gives the same verdict.
 
 A task that is not proven is not served. A proof holds for the task's hash, the grader's version and the sandbox image.
 """
@@ -20,6 +21,7 @@ from gym_service.config import ServiceConfig
 from gym_service.grading.changes import take_changes
 from gym_service.grading.collection import read_tests
 from gym_service.grading.grader import Grader, grader_version
+from gym_service.grading.repository import value_tests
 from gym_service.sandbox.base import RunPython, SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
@@ -194,6 +196,7 @@ async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tup
         ("an empty patch passes a hidden test", empty.hidden is not None and empty.hidden.passed == 0),
         ("an empty patch fails public tests", _public_all(empty)),
         ("the untouched repository is not an empty patch", untouched == Submission()),
+        ("no hidden test says what a value is: their twins can be told by reading", bool(value_tests(task))),
         *((line, False) for line in found),
     ]
 

@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import io
 import random
+import re
 import subprocess
 import sys
 import unittest
@@ -11,7 +12,7 @@ import unittest
 import pytest
 
 from gym_service.grading.collection import plain_functions, test_functions
-from gym_service.grading.rendering import count_sites, render
+from gym_service.grading.rendering import count_sites, render, value_claims
 
 # pytest would take it for a test of this file.
 test_functions.__test__ = False
@@ -105,47 +106,49 @@ TURNABLE = [
     *[
         (in_function(line), sites)
         for line, sites in [
-            ("assert len('ab') == 2", 3),
-            ("assert 1.5 == float('1.5')", 3),
-            ("assert 1e300 == float('1e300')", 3),
-            ("assert str(1) == '1'", 3),
-            ("assert bytes(1) == b'\\0'", 3),
+            ("assert len('ab') == 2", 1),
+            ("assert 1.5 == float('1.5')", 1),
+            ("assert 1e300 == float('1e300')", 1),
+            ("assert str(1) == '1'", 1),
+            ("assert bytes(1) == b'\\0'", 1),
             ("assert bool(1) == True", 3),
             ("assert dict().get(1) == None", 3),
-            ("assert sorted('ba') == ['a', 'b']", 3),
+            ("assert sorted('ba') == ['a', 'b']", 1),
             ("assert tuple('') == ()", 3),
-            ("assert dict(a=1) == {'a': 1}", 3),
-            ("assert set('a') == {'a'}", 3),
-            ("assert -abs(1) == -1", 3),
-            ("assert set('a') == set(['a'])", 3),
+            ("assert dict(a=1) == {'a': 1}", 1),
+            ("assert set('a') == {'a'}", 1),
+            ("assert -abs(1) == -1", 1),
+            ("assert set('a') == set(['a'])", 1),
+            ("assert set('aab') == {'a', 'b'}", 1),
+            ("assert dict(a=[(1, -2)]) == {'a': [(1, -2)]}", 1),
             ("assert len('a') == len('b')", 2),
             ("assert 1 in [1]", 2),
             ("assert len('a') is not None", 2),
             ("assert 1 < len('ab') <= 2, 'why'", 2),
-            ("assert 1 and len('a') == 1", 3),
+            ("assert 1 and len('a') == 1", 1),
             ("assert not ''", 1),
             ("assert isinstance(1, int) or 0", 1),
-            ("with pytest.raises(ValueError): int('x')", 1),
-            ("pytest.raises((ValueError, TypeError), int, 'x')", 1),
+            ("with pytest.raises(ValueError): int('x')", 5),
+            ("pytest.raises((ValueError, TypeError), int, 'x')", 4),
         ]
     ],
     *[
         (in_method(line), sites)
         for line, sites in [
-            ("self.assertEqual(len('ab'), 2)", 2),
-            ("self.assertEqual([1, 2], list(range(1, 3)), 'why')", 2),
+            ("self.assertEqual(len('ab'), 2)", 1),
+            ("self.assertEqual([1, 2], list(range(1, 3)), 'why')", 1),
             ("self.assertEqual(sorted({1: 0}), list({1: 0}))", 1),
             ("self.assertAlmostEqual(len('ab'), 3, delta=10**7)", 1),
             ("self.assertCountEqual('ab', ['b', 'a'])", 1),
             ("self.assertCountEqual([1], {1: 0})", 1),
-            ("self.assertListEqual(list('a'), ['a'])", 2),
+            ("self.assertListEqual(list('a'), ['a'])", 1),
             ("self.assertNotIn(1, [])", 1),
             ("self.assertIsNone(None)", 1),
             ("self.assertGreater(2, 1)", 1),
-            ("self.assertTrue(len('a') == 1)", 3),
+            ("self.assertTrue(len('a') == 1)", 1),
             ("self.assertFalse('')", 1),
-            ("with self.assertRaises(ValueError): int('x')", 1),
-            ("with self.subTest(): self.assertEqual(1, 1)", 2),
+            ("with self.assertRaises(ValueError): int('x')", 5),
+            ("with self.subTest(): self.assertEqual(1, 1)", 1),
         ]
     ],
 ]
@@ -157,7 +160,7 @@ def test_each_turn_makes_a_passing_test_fail(source, sites):
 
     assert count_sites(source, name) == sites
     assert outcomes(rendered(source))[name]
-    for seed in range(5):
+    for seed in range(50):
         for site in range(sites):
             assert not outcomes(rendered(source, {name: site}, seed))[name]
 
@@ -170,13 +173,81 @@ def test_a_constant_inside_a_call_is_left_alone():
     assert all("len('a')" in text and "abs(1)" in text for text in texts)
 
 
+def test_a_turned_value_is_another_one_that_looks_like_it():
+    claims = {
+        "1200": r"\d\d00",
+        "'ann'": "'([a-z]{3})?'",
+        "[34, 33, 33]": r"\[(\d\d, )*\d\d\]|\[\]",
+        "{'a': 1}": r"\{.*\}",
+        "-5": r"-\d{1,2}",
+        "1.25": r"1\.2\d",
+        "{1, 2}": r"\{\d(, \d)*\}",
+        "[('a', -1), ('b', -2)]": r"\[.*\]",
+    }
+    for value, pattern in claims.items():
+        source = in_function(f"assert value() == {value}")
+        seen = {rendered(source, {"test_it": 0}, seed).source.split(" == ")[1].strip() for seed in range(60)}
+
+        assert value not in seen
+        assert len(seen) > 3
+        assert all(re.fullmatch(pattern, each) for each in seen), seen
+
+
+def test_a_value_that_is_bound_just_before_is_turned_there():
+    source = in_function("expected = [1, 2]", "found = sorted([2, 1])", "assert found == expected")
+
+    assert value_claims(source) == {"test_it"}
+    assert outcomes(rendered(source)) == {"test_it": True}
+    for seed in range(20):
+        turned = rendered(source, {"test_it": 0}, seed)
+        assert outcomes(turned) == {"test_it": False}
+        assert "sorted([2, 1])" in turned.source
+        assert "found == expected" in turned.source
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("expected = [1]", "found = list(expected)", "assert found == expected"),
+        ("expected = [1]", "if found(): expected = []", "assert found() == expected"),
+        ("assert found(1)",),
+        ("assert found(1) != 2",),
+        ("assert found(1) is None",),
+        ("assert found([]) == []",),
+        ("assert found(1) == False",),
+        ("with pytest.raises(ValueError): found(1)",),
+    ],
+)
+def test_where_no_value_of_its_own_is_claimed_a_twin_can_be_told_by_reading(lines):
+    source = in_function(*lines)
+
+    assert value_claims(source) == frozenset()
+    assert count_sites(source, "test_it") > 0
+
+
+def test_nothing_else_is_turned_in_a_test_that_claims_a_value():
+    source = in_function("assert 1 in [1]", "assert 'a' + 'b' == 'ab'", "assert [] == []")
+    texts = [rendered(source, {"test_it": 0}, seed).source for seed in range(10)]
+
+    assert count_sites(source, "test_it") == 1
+    assert all("assert 1 in [1]" in text and "assert [] == []" in text for text in texts)
+
+
+def test_a_turned_exception_is_a_real_one_that_is_no_kin():
+    source = in_function("with pytest.raises(LookupError): {}['x']")
+    seen = {rendered(source, {"test_it": site}).source.split("raises(")[1].split(")")[0] for site in range(4)}
+
+    assert seen == {"ValueError", "TypeError", "AttributeError", "ZeroDivisionError"}
+    assert count_sites(source, "test_it") == 4
+
+
 def test_what_may_never_run_is_turned_only_where_nothing_else_is_there():
     loop = "for n in list(''): assert n == 1"
 
-    assert count_sites(in_function(loop), "test_it") == 3
+    assert count_sites(in_function(loop), "test_it") == 1
     assert count_sites(in_function(loop, "assert 1 in [1]"), "test_it") == 2
-    assert count_sites(in_function("for n in [1]: assert n == 1", "assert 1 in [1]"), "test_it") == 5
-    assert count_sites(in_function("with pytest.raises(ValueError): int('x'); assert 1 < 2"), "test_it") == 1
+    assert count_sites(in_function("for n in [1]: assert 1 in [n]", "assert 1 in [1]"), "test_it") == 4
+    assert count_sites(in_function("with pytest.raises(ValueError): int('x'); assert 1 < 2"), "test_it") == 5
     body = ["with self.subTest(): self.assertIn(1, [1])", "self.assertIsNone(None)"]
     assert count_sites(in_method(*body), "It.test_it") == 2
 
@@ -335,7 +406,7 @@ def test_tests_are_shuffled_but_those_that_evaluate_something_where_they_stand()
 
 def test_coroutines_and_generators_are_rendered_too():
     source = "async def test_a():\n    assert 1 == 1\ndef test_b():\n    yield\n    assert 1 == 1\n"
-    rendering = rendered(source, {"test_a": 0, "test_b": 1})
+    rendering = rendered(source, {"test_a": 0, "test_b": 0})
     space = {}
     exec(rendering.source, space)
     stored = {stored: space[name] for name, stored in rendering.names.items()}

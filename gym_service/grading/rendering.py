@@ -57,6 +57,13 @@ def _counts(source: str) -> dict[str, int]:
     return {name: len(_turns(file, name, referred)) for name in file.tests}
 
 
+@functools.lru_cache(maxsize=16)
+def value_claims(source: str) -> frozenset[str]:
+    """Names the tests that are turned by another value."""
+    file = read_tests(source)
+    return frozenset(name for name, test in file.tests.items() if twins.claims_value(test))
+
+
 def render(
     source: str, roles: Mapping[str, Role], rng: random.Random, *, without_pytest: bool = False
 ) -> Rendered:
@@ -77,11 +84,10 @@ def render(
     nodes = list(ast.walk(file.tree))
     referred = set(map(_referred, nodes))
     listed = [name for name in file.tests if name in roles]
-    unraised = twins.letters(rng, 10).capitalize()
     for name in listed:
         place = roles[name]
         if place is not None:
-            _turns(file, name, referred)[place](rng, unraised)
+            _turns(file, name, referred)[place](rng)
     new_names = _draw_names(file, nodes, listed, rng)
     _remove_unlisted(file, listed, referred, new_names)
     names = _rename(file, nodes, listed, new_names)
@@ -90,11 +96,6 @@ def render(
         _shuffle(holder, rng)
     if without_pytest:
         _drop_pytest(file)
-    after_future = sum(
-        isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in file.tree.body
-    )
-    # It is there whether a test is turned or not: its presence says nothing.
-    file.tree.body[after_future:after_future] = ast.parse(f"class {unraised}(Exception):\n    pass").body
     return Rendered(ast.unparse(file.tree) + "\n", names)
 
 
@@ -166,7 +167,8 @@ def _remove_unlisted(
         for test in own:
             if test.name in inherited:
                 # Without this the class would have the test that it inherits.
-                node.body += ast.parse(f"{new_names.get(test.name, test.name)} = None").body
+                name = ast.Name(new_names.get(test.name, test.name), ast.Store())
+                node.body.append(ast.Assign([name], ast.Constant(None), lineno=0))
     keep(file.tree, {id(node) for node in file.tree.body} - removed)
 
 

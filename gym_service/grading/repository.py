@@ -18,13 +18,13 @@ from functools import lru_cache
 from gym_service.grading.bytecode import Bytecode
 from gym_service.grading.collection import test_functions
 from gym_service.grading.outcomes import parse_outcomes
-from gym_service.grading.rendering import Role, render
+from gym_service.grading.rendering import Role, render, value_claims
 from gym_service.sandbox.base import Completed, FileRefused, Lend, RunChecks, RunTests
 from gym_service.tasks.hiding import remove_tests
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
-GRADER_VERSION = "repository-1"
+GRADER_VERSION = "repository-2"
 MIN_GUESSES = 10
 """How often who forges the hidden tests has to guess whether one is turned: blind luck is one in a thousand."""
 SECONDS_PER_RUN = 60.0
@@ -74,7 +74,9 @@ def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
     """Draws which tests are turned in which round. Tests without a twin run as they are in the first two.
 
     Whoever forges outcomes can leave the public tests alone and guess at the hidden ones that fail; so these alone run
-    again, each time turned or not, until there are enough guesses to make.
+    again, each time turned or not, until there are enough guesses to make. The second round is no guess, being the
+    opposite of the first, which is known from it by the pytest in the process. Nor is a test that gives itself away,
+    where there are others.
     """
     functions = sorted({function_of(each) for each in (*task.fail_to_pass, *task.pass_to_pass)})
     able = frozenset(task.plain)
@@ -82,7 +84,8 @@ def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
     second = {name for name in functions if name in task.twins and name not in first}
     drawn = [(functions, first, frozenset[str]()), (functions, second, able)]
     guessed = [name for name in task.hidden_functions if name in task.twins]
-    while guessed and len(drawn) * len(guessed) < MIN_GUESSES:
+    hard = len(value_tests(task)) or len(guessed)
+    while guessed and (len(drawn) - 1) * hard < MIN_GUESSES:
         drawn.append((guessed, {name for name in guessed if rng.random() < 0.5}, able))
     return [
         Round(
@@ -91,6 +94,17 @@ def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
         )
         for names, turned, plain in drawn
     ]
+
+
+def value_tests(task: RepositoryTask) -> list[str]:
+    """Names the hidden test functions whose twin only differs in a value: nothing about it tells that it is one."""
+    found = []
+    for function in task.hidden_functions:
+        path, _, name = function.partition("::")
+        claims = value_claims(task.test_files[path].decode())
+        if function in task.twins and name.replace("::", ".") in claims:
+            found.append(function)
+    return found
 
 
 async def grade(
@@ -103,7 +117,8 @@ async def grade(
             raise FileRefused(submission.refusal)
         tree = graded_tree(task, submission)
         tree |= await bytecode.of(lend, task, tree)
-        rounds = [(each, random.Random(rng.getrandbits(64))) for each in draw_rounds(task, rng)]
+        drawn = await asyncio.to_thread(draw_rounds, task, rng)  # It reads test files.
+        rounds = [(each, random.Random(rng.getrandbits(64))) for each in drawn]
         # Side by side, each with a sandbox of its own: none waits for another while it holds one.
         runs = await _all(run_round(lend, task, tree, each, own_rng) for each, own_rng in rounds[:2])
         verdict = judge(task, runs, digest)

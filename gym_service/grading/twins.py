@@ -8,19 +8,31 @@ would be taken for tampering. Hence the rules here:
 - Statements that wrong code could leave out (the body of a loop over what it returned, a branch, a nested function)
   are turned only in a test that has no statement that always runs.
 
-Not covered: assertions in helpers and expected values that are bound to a name first (there the comparison is turned),
-tables of `parametrize`, `warns`. That a twin really fails with correct code, only a run of it shows.
+And who reads a test must not see whether it is turned:
+
+- Where a test says what a value is, that value alone is changed, to one that is near it and looks like it. Only who
+  knows what the code should give can tell the two apart.
+- Where it does not, or the value is nothing, zero or a truth, the claim itself is denied too (`==` to `!=`, another
+  exception). A reader may well guess that: tests say `==` more often. `claims_value` tells such tests apart.
+
+Not covered: assertions in helpers and expected values that are not bound to a name just before (there the comparison
+is turned), tables of `parametrize`, `warns`. That a twin really fails with correct code, only a run of it shows.
 """
 
 import ast
+import builtins
+import copy
 import random
 import string
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-Turn = Callable[[random.Random, str], None]
-"""Turns a test in place; the name is that of an exception class that nobody raises."""
+Turn = Callable[[random.Random], None]
+"""Turns a test in place."""
+
+_Plain = str | bytes | bool | int | float | complex
 
 _OPPOSITE_OPERATORS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot,
@@ -42,6 +54,8 @@ _OPPOSITE_METHODS = (
 # Without assertAlmostEqual: there any change may be too small.
 _EQUALITIES = {"assertEqual", "assertCountEqual", "assertSequenceEqual", *_TYPED}
 _RAISES = {"raises", "assertRaises", "assertRaisesRegex"}
+_EXCEPTIONS = ("ValueError", "TypeError", "KeyError", "IndexError", "AttributeError", "ZeroDivisionError")
+_SIMPLE = (str, bytes, int, float, complex)
 
 _COPIES = {"set", "frozenset", "list", "tuple", "sorted"}
 _ITERATES = {"enumerate", "zip", "reversed", "product", "sorted"}
@@ -49,14 +63,48 @@ _ITERATES = {"enumerate", "zip", "reversed", "product", "sorted"}
 
 def turns(function: Function) -> list[Turn]:
     """Gives every way to turn a test, in an order that depends on its source alone."""
-    always: list[Turn] = []
-    sometimes: list[Turn] = []
-    for statement, runs in _statements(function, True):
-        for operator in (_constant, _comparison, _negation, _exception):
-            turn = operator(statement)
-            if turn:
-                (always if runs else sometimes).append(turn)
-    return always or sometimes
+    return _turns(function)[0]
+
+
+def claims_value(function: Function) -> bool:
+    """Says whether a test is turned by another value, which nobody sees who does not know the right one."""
+    return _turns(function)[1]
+
+
+def _turns(function: Function) -> tuple[list[Turn], bool]:
+    bound = _bound_just_before(function)
+    pool = [node.value for node in ast.walk(function) if isinstance(node, ast.Constant)]
+    statements = list(_statements(function, True))
+    for runs in (True, False):
+        chosen = [statement for statement, each in statements if each is runs]
+        found = [(_places(each, bound[id(each)]), each) for each in chosen]
+        places = [[place for place in each if _is_ordinary(place[0])] for each, _ in found]
+        if any(places):
+            return [_constant(each, pool) for each in places if each], True
+        denials: list[Turn | None] = []
+        for each, statement in found:
+            denials.append(_constant(each, pool) if each else None)
+            denials += [_comparison(statement), _negation(statement), *_exceptions(statement)]
+        if any(denials):
+            return [turn for turn in denials if turn], False
+    return [], False
+
+
+def _bound_just_before(function: Function) -> dict[int, Mapping[str, ast.expr]]:
+    """Gives for each statement what names are bound to that it alone uses, by assignments in the same block."""
+    found: dict[int, Mapping[str, ast.expr]] = {}
+    for node in ast.walk(function):
+        for block in (getattr(node, field, None) for field in ("body", "orelse", "finalbody")):
+            values: dict[str, ast.expr] = {}
+            for statement in block if isinstance(block, list) else ():
+                uses = Counter(each.id for each in ast.walk(statement) if isinstance(each, ast.Name))
+                found[id(statement)] = {name: value for name, value in values.items() if uses[name] == 1}
+                # Whoever else has it may change it, or give it to the tested code.
+                values = {name: value for name, value in values.items() if name not in uses}
+                match statement:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                        values[name] = value
+    return found
 
 
 def letters(rng: random.Random, count: int) -> str:
@@ -103,13 +151,26 @@ def _has_items(node: ast.expr) -> bool:
     return False
 
 
-def _constant(statement: ast.stmt) -> Turn | None:
-    places = list(_parts(_expected(statement)))
-    if not places:
-        return None
+def _places(statement: ast.stmt, bound: Mapping[str, ast.expr]) -> list[tuple[ast.expr, bool]]:
+    return list(_parts(_expected(statement, bound)))
 
-    def turn(rng: random.Random, unraised: str) -> None:
-        _change(rng.choice(places), rng)
+
+def _is_ordinary(node: ast.expr) -> bool:
+    """Says whether a value is one of many, other than nothing, zero or false: for these most would bet."""
+    match node:
+        case ast.Constant(value=value):
+            return bool(value) and value is not True
+        case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
+            return bool(elements)
+        case ast.Dict(keys=keys):
+            return bool(keys)
+        case _:
+            return True
+
+
+def _constant(places: Sequence[tuple[ast.expr, bool]], pool: Sequence[object]) -> Turn:
+    def turn(rng: random.Random) -> None:
+        _change(*rng.choice(places), rng, pool)
 
     return turn
 
@@ -123,7 +184,7 @@ def _comparison(statement: ast.stmt) -> Turn | None:
     if not compare or not opposite:
         return None
 
-    def turn(rng: random.Random, unraised: str) -> None:
+    def turn(rng: random.Random) -> None:
         compare.ops[-1] = opposite()
 
     return turn
@@ -136,7 +197,7 @@ def _negation(statement: ast.stmt) -> Turn | None:
     if not isinstance(statement, ast.Assert):
         return None
 
-    def turn(rng: random.Random, unraised: str) -> None:
+    def turn(rng: random.Random) -> None:
         match statement.test:
             case ast.UnaryOp(op=ast.Not(), operand=positive):
                 statement.test = positive
@@ -146,22 +207,33 @@ def _negation(statement: ast.stmt) -> Turn | None:
     return turn
 
 
-def _exception(statement: ast.stmt) -> Turn | None:
+def _exceptions(statement: ast.stmt) -> list[Turn]:
     match statement:
         case ast.With() | ast.AsyncWith():
             candidates = [item.context_expr for item in statement.items]
         case ast.Expr(value=value) | ast.Assign(value=value):
             candidates = [value]
         case _:
-            return None
+            return []
     calls = [node for node in candidates if isinstance(node, ast.Call) and _name_called(node) in _RAISES]
     if not calls or not calls[0].args:
-        return None
+        return []
+    place = calls[0].args
+    named = [getattr(builtins, node.id, None) for node in ast.walk(place[0]) if isinstance(node, ast.Name)]
+    expected = tuple(each for each in named if isinstance(each, type))
 
-    def turn(rng: random.Random, unraised: str) -> None:
-        calls[0].args[0] = ast.Name(unraised, ast.Load())
+    def to(name: str) -> Turn:
+        def turn(rng: random.Random) -> None:
+            place[0] = ast.Name(name, ast.Load())
 
-    return turn
+        return turn
+
+    others = {name: getattr(builtins, name) for name in _EXCEPTIONS}
+    return [
+        to(name)
+        for name, other in others.items()
+        if not issubclass(other, expected) and not any(issubclass(each, other) for each in expected)
+    ]
 
 
 def _method_call(statement: ast.stmt) -> tuple[ast.Attribute | None, list[ast.expr]]:
@@ -173,7 +245,7 @@ def _method_call(statement: ast.stmt) -> tuple[ast.Attribute | None, list[ast.ex
 
 
 def _other_method(method: ast.Attribute) -> Turn:
-    def turn(rng: random.Random, unraised: str) -> None:
+    def turn(rng: random.Random) -> None:
         method.attr = _OPPOSITE_METHODS[method.attr]
 
     return turn
@@ -199,61 +271,161 @@ def _compare(statement: ast.stmt) -> ast.Compare | None:
     return next((part for part in parts if isinstance(part, ast.Compare)), None)
 
 
-def _expected(statement: ast.stmt) -> ast.expr | None:
-    """Gives the side of an equality that is written out."""
+def _expected(statement: ast.stmt, bound: Mapping[str, ast.expr]) -> ast.expr | None:
+    """Gives the side of an equality that is written out, there or where its name is bound."""
     method, arguments = _method_call(statement)
     compare = _compare(statement)
     sides: list[ast.expr] = []
     if method and method.attr in _EQUALITIES and len(arguments) >= 2:
-        sides = [arguments[1], arguments[0]]
+        sides = [_value_of(side, bound) for side in (arguments[1], arguments[0])]
         if method.attr == "assertCountEqual":
             # It looks at the keys alone.
             sides = [side for side in sides if not isinstance(side, ast.Dict)]
     elif compare and isinstance(compare.ops[-1], ast.Eq):
-        sides = [compare.comparators[-1], compare.left] if len(compare.ops) == 1 else compare.comparators[-1:]
+        written = (
+            [compare.comparators[-1], compare.left] if len(compare.ops) == 1 else compare.comparators[-1:]
+        )
+        sides = [_value_of(side, bound) for side in written]
     return next((side for side in sides if any(_parts(side))), None)
 
 
-def _parts(node: ast.expr | None) -> Iterator[ast.expr]:
-    """Gives the constants and displays whose change surely changes the value of an expression."""
+def _value_of(node: ast.expr, bound: Mapping[str, ast.expr]) -> ast.expr:
+    return bound.get(node.id, node) if isinstance(node, ast.Name) else node
+
+
+def _parts(node: ast.expr | None, *, in_set: bool = False) -> Iterator[tuple[ast.expr, bool]]:
+    """Gives the constants and displays whose change surely changes the value of an expression.
+
+    With each goes whether it is inside a set, where one element can stand in for another that is there already.
+    """
     match node:
-        case ast.Constant() if node.value is not Ellipsis:
-            yield node
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as number):
-            yield number
+        case ast.Constant() if node.value is not Ellipsis and not in_set:
+            yield node, in_set
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())) if not in_set:
+            yield node, in_set
         case ast.List() | ast.Tuple() | ast.Set():
-            yield node
+            inside = in_set or isinstance(node, ast.Set)
+            yield node, inside
             for element in node.elts:
-                yield from _parts(element)
+                yield from _parts(element, in_set=inside)
         case ast.Dict():
-            yield node
+            yield node, in_set
             for element in [*(key for key in node.keys if key), *node.values]:
-                yield from _parts(element)
+                yield from _parts(element, in_set=in_set)
         # What copies a dictionary into anything else takes the keys alone.
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name == "dict" or (
             name in _COPIES and not isinstance(argument, ast.Dict)
         ):
-            yield from _parts(argument)
+            yield from _parts(argument, in_set=in_set or name in ("set", "frozenset"))
 
 
-def _change(node: ast.expr, rng: random.Random) -> None:
-    far = rng.randint(10**3, 10**6)
+def _change(node: ast.expr, in_set: bool, rng: random.Random, pool: Sequence[object]) -> None:
     match node:
         case ast.List() | ast.Tuple() | ast.Set():
-            node.elts.append(ast.Constant(far))
+            whole = not in_set and not any(isinstance(element, ast.Starred) for element in node.elts)
+            # In a set an addition has to be new, which is known only of constants.
+            shrinks = not all(isinstance(each, ast.Constant) for each in node.elts) or rng.random() < 0.5
+            if (whole and node.elts) or (len(node.elts) > 1 and shrinks and _differ(node.elts)):
+                _lengthen_or_shorten(node.elts, rng, shorten=in_set)
+            else:
+                node.elts.append(_another(node.elts, rng, pool))
         case ast.Dict():
-            node.keys.append(ast.Constant(letters(rng, 8)))
-            node.values.append(ast.Constant(far))
-        case ast.Constant(value=bool() as value):
-            node.value = not value
-        case ast.Constant(value=str() as value):
-            node.value = value + letters(rng, 8)
-        case ast.Constant(value=bytes() as value):
-            node.value = value + letters(rng, 8).encode()
-        case ast.Constant(value=float() as value):
-            # Beside a very large number the addend would be lost.
-            node.value = value + far if abs(value) < 10**9 else float(far)
-        case ast.Constant(value=(int() | complex()) as value):
-            node.value = value + far
+            keys = [key for key in node.keys if key]
+            if len(keys) == len(node.keys) > 0 and _differ(keys) and rng.random() < 0.5:
+                place = rng.randrange(len(keys))
+                del node.keys[place], node.values[place]
+            else:
+                node.keys.append(_another(keys, rng, pool))
+                node.values.append(
+                    copy.deepcopy(rng.choice(node.values)) if node.values else _like(rng, pool)
+                )
+        case ast.UnaryOp(operand=ast.Constant() as number):
+            number.value = _near(number.value, rng, pool) or number.value + 1  # type: ignore[operator]
         case ast.Constant():
-            node.value = far
+            node.value = _near(node.value, rng, pool)
+
+
+def _lengthen_or_shorten(elements: list[ast.expr], rng: random.Random, *, shorten: bool) -> None:
+    if shorten:
+        del elements[rng.randrange(len(elements))]
+    elif rng.random() < 0.1:
+        elements.clear()
+    elif rng.random() < 0.5:
+        # At the ends, where no gap and no repetition shows.
+        del elements[rng.choice((0, -1))]
+    else:
+        elements.append(_next(elements, rng))
+
+
+def _next(elements: Sequence[ast.expr], rng: random.Random) -> ast.expr:
+    """Gives an element that could follow: by the same step, or a copy of another one."""
+    match elements[-2:]:
+        case [ast.Constant(value=int() as before), ast.Constant(value=int() as last)] if (
+            2 * last >= before and not isinstance(last, bool)
+        ):
+            return ast.Constant(2 * last - before)
+    others = [each for each in elements if ast.dump(each) != ast.dump(elements[-1])]
+    return copy.deepcopy(rng.choice(others or elements))
+
+
+def _differ(elements: Sequence[ast.expr]) -> bool:
+    """Says whether all are written out and no two are equal."""
+    try:
+        values = [ast.literal_eval(element) for element in elements]
+    except (ValueError, TypeError):
+        return False
+    return all(value not in values[:place] for place, value in enumerate(values))
+
+
+def _like(rng: random.Random, pool: Sequence[object]) -> ast.Constant:
+    """Draws a constant that looks like one of a pool."""
+    values = [value for value in pool if type(value) in _SIMPLE]
+    return ast.Constant(_near(rng.choice(values) if values else rng.randint(0, 9), rng, pool))
+
+
+def _another(elements: Sequence[ast.expr], rng: random.Random, pool: Sequence[object]) -> ast.Constant:
+    """Draws a constant that could stand beside some elements, and is none of them."""
+    values = [node.value for node in elements if isinstance(node, ast.Constant)]
+    drawn = [_like(rng, [value for value in values if type(value) in _SIMPLE] or pool) for _ in range(20)]
+    others = [constant for constant in drawn if constant.value not in values]
+    # What other elements come to is not known, and must not be the same.
+    return others[0] if others and len(values) == len(elements) else ast.Constant(rng.randint(10**3, 10**6))
+
+
+def _near(value: object, rng: random.Random, pool: Sequence[object]) -> _Plain:
+    """Draws another value that looks like the given one, and is no negative number."""
+    alike = [each for each in pool if type(each) is type(value) and each != value]
+    match value:
+        case bool():
+            return not value
+        case str() | bytes() | int() if alike and rng.random() < 0.4:
+            return rng.choice(alike)  # type: ignore[return-value]
+        case str():
+            return _near_text(value, rng)
+        case bytes():
+            return _near_text(value.decode("latin-1"), rng).encode("latin-1")
+        case int():
+            # A round number stays as round as it is.
+            digits = str(value) if 0 < value < 10**15 else ""
+            step = int("1" + "0" * (len(digits) - len(digits.rstrip("0"))))
+            steps = (change * step for change in (-2, -1, 1, 2))
+            return rng.choice([value + each for each in steps if value + each >= 0])
+        case float() if value + 1 != value:
+            decimals = len(repr(value).partition(".")[2]) if "e" not in repr(value) else 0
+            changed: float = round(value + rng.choice((-2, -1, 1, 2)) * 0.1**decimals, decimals)
+            return changed if changed > 0 and changed != value else float(value + 1)
+        case complex():
+            return value + rng.choice((1, 2))
+        case _:
+            return float(rng.randint(1, 999)) if isinstance(value, float) else rng.choice((0, 1, False))
+
+
+def _near_text(text: str, rng: random.Random) -> str:
+    kinds = (string.digits, string.ascii_lowercase, string.ascii_uppercase)
+    places = [(place, kind) for place, each in enumerate(text) for kind in kinds if each in kind]
+    if not places:
+        return text + (rng.choice(text) if text else rng.choice(string.ascii_lowercase))
+    if rng.random() < 0.1:
+        return ""
+    place, kind = rng.choice(places)
+    return text[:place] + rng.choice(kind.replace(text[place], "")) + text[place + 1 :]

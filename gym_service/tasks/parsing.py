@@ -7,11 +7,11 @@ garbage lets another thread go on in the middle of it, a sound source ends in a 
 import ast
 import threading
 
-PARSING = threading.RLock()
+_ONE_AT_A_TIME = threading.RLock()
 """Held while something is parsed; reentrant, because the collection of garbage may run anything."""
 
 
 def parse(source: str) -> ast.Module:
     """Parses a source, from any thread. Raises SyntaxError and ValueError as `ast.parse` does."""
-    with PARSING:
+    with _ONE_AT_A_TIME:
         return ast.parse(source)
