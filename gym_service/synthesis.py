@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gym_service.grading.collection import plain_functions, test_functions
-from gym_service.grading.rendering import Role, count_sites
+from gym_service.grading.rendering import Role, count_sites, value_claims
 from gym_service.grading.repository import SECONDS_PER_TEST, Round, Run, graded_tree, run_round, with_only
 from gym_service.proof import Grounds, prove
 from gym_service.sandbox.pool import Pool
@@ -206,6 +206,8 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
     hidden = {function_of(test) for test in failing}
     if not 1 <= len(hidden) <= _MOST_HIDDEN:
         return f"{len(hidden)} test functions fail"
+    if not any(_claims_value(whole, name) for name in hidden):
+        return "no hidden test says what a value is"
     public = _choose_public(package, hidden, rng)
     chosen = [name for name in package.ids if name in hidden or name in public]
     # Slow tests, and those that fail anyway, would only keep a policy waiting.
@@ -244,6 +246,12 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
     task = replace(task, twins=await _find_twins(task, chosen, grounds.pool, rng))
     proof = await prove(task, grounds)
     return "; ".join(proof.faults) or task
+
+
+def _claims_value(task: RepositoryTask, function: str) -> bool:
+    """Whether a test can get a twin that nobody can tell by reading, which a proof asks of one of the hidden ones."""
+    path, _, name = function.partition("::")
+    return name.replace("::", ".") in value_claims(task.test_files[path].decode())
 
 
 def _choose_public(package: _Package, hidden: Collection[str], rng: random.Random) -> set[str]:

@@ -275,8 +275,9 @@ def test_there_are_as_many_rounds_as_it_takes_to_guess_often_enough(hidden):
 
     drawn = draw_rounds(task, random.Random(0))
 
-    assert len(drawn) * hidden >= MIN_GUESSES
-    assert (len(drawn) - 1) * hidden < MIN_GUESSES or len(drawn) == 2
+    # The second round is the opposite of the first, and so no guess.
+    assert (len(drawn) - 1) * hidden >= MIN_GUESSES
+    assert (len(drawn) - 2) * hidden < MIN_GUESSES or len(drawn) == 2
     assert all(set(each.roles) == set(tests) for each in drawn[2:])
 
 
@@ -311,7 +312,7 @@ def test_the_command_makes_proven_tasks_of_a_pinned_package(tmp_path, engine):
     )
 
     assert made.returncode == 0, made.stdout + made.stderr
-    assert made.stdout.splitlines()[-1].startswith("2 proven tasks in ")
+    assert f"toolz==1.1.0: 2 proven tasks in {state.suites}" in made.stdout.splitlines()
     tasks = known_suites(state.suites).suite("toolz")
     assert len(tasks) == 2
     book = ProofBook(state.proofs, engine.facts.image_digest)
