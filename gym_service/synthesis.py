@@ -20,7 +20,7 @@ from gym_service.grading.repository import SECONDS_PER_TEST, Round, Run, graded_
 from gym_service.proof import Grounds, prove
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.faults import Fault, faults_of
-from gym_service.tasks.hiding import remove_tests
+from gym_service.tasks.hiding import remove_tests, written_tests
 from gym_service.tasks.layout import Layout, find_layout
 from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask, function_of
@@ -214,7 +214,10 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
     unfit = {name for name in package.functions if name not in package.ids}
     try:
         visible = {
-            path: remove_tests(content.decode(), _names_in(path, hidden | unfit)).encode()
+            path: remove_tests(
+                content.decode(),
+                _names_in(path, hidden) | (_names_in(path, unfit) & written_tests(content.decode())),
+            ).encode()
             for path, content in whole.test_files.items()
         }
     except ValueError as error:

@@ -20,7 +20,7 @@ from gym_service.grading.collection import test_functions
 from gym_service.grading.outcomes import parse_outcomes
 from gym_service.grading.rendering import Role, render, value_claims
 from gym_service.sandbox.base import Completed, FileRefused, Lend, RunChecks, RunTests
-from gym_service.tasks.hiding import remove_tests
+from gym_service.tasks.hiding import remove_tests, written_tests
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
@@ -253,8 +253,11 @@ def _plan_round(task: RepositoryTask, drawn: Round, rng: random.Random, seconds_
 def with_only(source: bytes, functions: frozenset[str]) -> str:
     """A test file without its other tests: rendering takes time by the length of the file."""
     text = source.decode()
+    written = written_tests(text)
+    inherited = {name.rpartition(".")[2] for name in functions - written}
+    others = (set(test_functions(text)) & written) - functions
     try:
-        return remove_tests(text, set(test_functions(text)) - functions)
+        return remove_tests(text, {name for name in others if name.rpartition(".")[2] not in inherited})
     except ValueError:
         return text
 

@@ -45,6 +45,16 @@ def remove_tests(source: str, functions: Collection[str]) -> str:
     return rest
 
 
+def written_tests(source: str) -> frozenset[str]:
+    """The functions that can be taken out: those that stand in the module, not what a class inherits."""
+    return frozenset(
+        prefix + node.name
+        for prefix, block in _blocks(parse(source).body, "")
+        for node in block
+        if isinstance(node, _Function)
+    )
+
+
 def _comments(source: str) -> dict[int, int]:
     """The lines, counted from 0, that hold nothing but a comment, each with the column where it begins."""
     return {
