@@ -19,6 +19,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from gym_service.admission import check_creation
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
 from gym_service.grading.cache import VerdictCache
@@ -36,8 +37,6 @@ from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.suites import Catalogue, Instance, Task, open_task
 from gym_service.tokens import MAX_SEQUENCE_IDS, ChatTokenizer
 from gym_service.toolsets.base import Progress, Toolset
-from gym_service.toolsets.coding import Coding
-from gym_service.toolsets.menu import Menu
 from gym_service.values import (
     Action,
     Observation,
@@ -47,8 +46,6 @@ from gym_service.values import (
 )
 
 logger = logging.getLogger(__name__)
-
-TOOLSETS: dict[str, Toolset] = {toolset.name: toolset for toolset in (Menu(), Coding())}
 
 CLIENT_STOP_REASONS = (StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW, StopReason.CANCELLED)
 """The reasons that a client may end an episode for."""
@@ -228,7 +225,8 @@ class Episodes:
 
     def _admit(self, creation: Creation) -> asyncio.Task[Episode]:
         task = self.catalogue.task(creation.task_id)
-        toolset, tokenizer = self._check(creation, task)
+        toolset = check_creation(creation, task, self.max_lease_seconds)
+        tokenizer = self._find_tokenizer(creation.tokenizer_fingerprint)
         limits = self._pool.limits.tightened(creation.limits)
         if self.draining:
             raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
@@ -238,34 +236,16 @@ class Episodes:
         self._count(1)
         return self._run(self._open(creation, task, toolset, tokenizer, limits))
 
-    def _check(self, creation: Creation, task: Task) -> tuple[Toolset, ChatTokenizer | None]:
-        if not creation.request_id or len(creation.request_id) > 128:
-            raise InvalidRequest("request_id must have 1 to 128 characters", "REQUEST_ID_INVALID")
-        toolset = TOOLSETS.get(creation.toolset)
-        if toolset is None:
-            known = ", ".join(sorted(TOOLSETS))
-            raise InvalidRequest(f"no toolset {creation.toolset[:40]!r}; there is {known}", "TOOLSET_UNKNOWN")
-        if not toolset.plays(task):
-            message = f"{task.task_id} cannot be played with the toolset {toolset.name}"
-            raise InvalidRequest(message, "TOOLSET_NOT_FOR_TASK")
-        if not 0 <= creation.max_turns <= toolset.turns_for(task):
-            message = f"max_turns must be from 0 to {toolset.turns_for(task)}"
-            raise InvalidRequest(message, "MAX_TURNS_INVALID")
-        if creation.max_edits < -1:
-            raise InvalidRequest("max_edits must be at least -1", "MAX_EDITS_INVALID")
-        if len(creation.seed.group) > 256:
-            raise InvalidRequest("seed.group must have at most 256 characters", "GROUP_INVALID")
-        if not 0 <= creation.lease_seconds <= self.max_lease_seconds:
-            raise InvalidRequest(f"lease must be from 0 to {self.max_lease_seconds:g} s", "LEASE_INVALID")
-        if not creation.tokenizer_fingerprint:
-            return toolset, None
-        tokenizer = self.tokenizers.get(creation.tokenizer_fingerprint)
+    def _find_tokenizer(self, fingerprint: str) -> ChatTokenizer | None:
+        if not fingerprint:
+            return None
+        tokenizer = self.tokenizers.get(fingerprint)
         if tokenizer is None:
             raise InvalidRequest(
                 "no tokenizer of this fingerprint; register it first (again after a restart of the gym)",
                 "TOKENIZER_UNKNOWN",
             )
-        return toolset, tokenizer
+        return tokenizer
 
     async def _open(
         self,

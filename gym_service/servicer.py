@@ -13,7 +13,8 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service import __version__, wire
-from gym_service.episodes import TOOLSETS, Episodes
+from gym_service.admission import TOOLSETS
+from gym_service.episodes import Episodes
 from gym_service.errors import GymError, InvalidRequest
 from gym_service.sandbox.isolation import Assurance
 from gym_service.sandbox.pool import Pool

@@ -17,7 +17,7 @@ SERVICE_FLOORS = [
     {"servicer", "state", "config"},
     {"wire"},
     {"episodes"},
-    {"play", "record_folder"},
+    {"play", "record_folder", "admission"},
     {"record"},
     {"episode"},
     {"toolsets", "tokens"},
