@@ -17,6 +17,7 @@ import pytest_asyncio
 from gym_contract.v1 import gym_pb2 as pb
 
 from gym_service.grading import repository
+from gym_service.grading.bytecode import Bytecode
 from gym_service.proof import open_grounds, prove
 from gym_service.tasks.suites import Catalogue
 from gym_service.values import Submission, VerdictStatus
@@ -40,7 +41,8 @@ def nobody_notices():
 async def gym(engine, ledger_tasks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("repositories")
     catalogue = Catalogue({"ledger": ledger_tasks})
-    async with gym_over(engine.start, folder, limits=DOCKER_LIMITS, catalogue=catalogue) as gym:
+    limits = replace(DOCKER_LIMITS, command_timeout_seconds=10.0)  # What hangs is not waited for longer.
+    async with gym_over(engine.start, folder, limits=limits, catalogue=catalogue) as gym:
         yield gym
 
 
@@ -220,7 +222,7 @@ def pytest_runtest_makereport(item, call):
 # Name: source beside the faulty one, other files, status, status with the same beside the right one.
 MATRIX = {
     "wrong": ("", {}, "UNRESOLVED", HONEST),
-    "hang": (WHEN_CALLED.format("while cents == 100: pass"), {}, "UNRESOLVED", "UNRESOLVED"),
+    "hang": (WHEN_CALLED.format("while cents == 100: pass"), {}, "UNRESOLVED TIMEOUT", "UNRESOLVED TIMEOUT"),
     "sys.exit in call": (WHEN_CALLED.format("import sys; sys.exit(0)"), {}, "UNRESOLVED", "UNRESOLVED"),
     "module skip": ("import pytest\npytest.skip('x', allow_module_level=True)", {}, "UNRESOLVED", "UNRESOLVED"),
     "visible-only special case": (
@@ -398,7 +400,7 @@ CASES = {
         "UNRESOLVED", HONEST,
     ),
     "G28 one test hangs": (
-        WHEN_CALLED.format("while cents == 100: pass"), {}, "UNRESOLVED", "UNRESOLVED",
+        WHEN_CALLED.format("while cents == 100: pass"), {}, "UNRESOLVED TIMEOUT", "UNRESOLVED TIMEOUT",
     ),
     "G34 empty patch": ("", {}, "UNRESOLVED", HONEST),
     "G38 commands": (
@@ -698,7 +700,7 @@ async def test_no_rule_over_the_text_tells_the_twins(engine, ledger_tasks, rule)
         for task in ledger_tasks:
             for seed in range(3):
                 verdict = await repository.grade(
-                    grounds.pool.lend, task, forged(task, rule), random.Random(seed)
+                    grounds.pool.lend, task, forged(task, rule), random.Random(seed), Bytecode()
                 )
                 assert verdict.public.passed == verdict.public.total, "the public tests are left alone"
                 statuses[verdict.status] += 1
@@ -728,7 +730,8 @@ async def test_a_task_whose_hidden_tests_only_affirm_could_be_forged_and_is_not_
     )
     async with open_grounds(engine) as grounds:
         lend = grounds.pool.lend
-        verdict = await repository.grade(lend, affirming, forged(affirming, "denials"), random.Random(0))
+        submission = forged(affirming, "denials")
+        verdict = await repository.grade(lend, affirming, submission, random.Random(0), Bytecode())
         proof = await prove(affirming, grounds)
 
     assert verdict.status is VerdictStatus.RESOLVED
