@@ -213,7 +213,7 @@ def _self_test(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _verify_record(arguments: argparse.Namespace, rest: list[str]) -> int:
-    from gym_service.record_check import check_record
+    from gym_service.record_check import Finding, check_record
     from gym_service.state import read_grading_seed
 
     if arguments.head and len(arguments.files) > 1:
@@ -226,7 +226,11 @@ def _verify_record(arguments: argparse.Namespace, rest: list[str]) -> int:
         return 1
     every = True
     for path in arguments.files:
-        finding = check_record(path.read_bytes(), private_seed, arguments.head or "")
+        try:
+            finding = check_record(path.read_bytes(), private_seed, arguments.head or "")
+        except OSError as error:
+            # The others are looked at all the same.
+            finding = Finding(f"it cannot be read: {error.strerror}")
         every = every and finding.vouched
         print(_printable(f"{path}: {finding.summary}"))
     return 0 if every else 1

@@ -115,7 +115,7 @@ class ProofBook:
     def _read(self) -> dict[str, object]:
         try:
             known = json.loads(self._path.read_text())
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return known if isinstance(known, dict) else {}
 
@@ -188,7 +188,7 @@ async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tup
     golds = [await _grade(grader, instance, gold, seed) for seed in _REPOSITORY_SEEDS]
     again = await _grade(grader, instance, gold, _REPOSITORY_SEEDS[0])
     empty = await _grade(grader, instance, Submission(), _REPOSITORY_SEEDS[0])
-    untouched, found = await _look_inside(task, grounds.pool)
+    untouched, repaired, found = await _look_inside(task, grounds.pool)
     return [
         *((f"the gold patch does not pass: {each.reason}", _resolved(each)) for each in golds),
         ("grading again gives another verdict", again == golds[0]),
@@ -197,12 +197,13 @@ async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tup
         ("an empty patch fails public tests", _public_all(empty)),
         ("the untouched repository is not an empty patch", untouched == Submission()),
         ("no hidden test says what a value is: their twins can be told by reading", bool(value_tests(task))),
+        ("the repaired repository is not the gold patch", repaired == gold),
         *((line, False) for line in found),
     ]
 
 
-async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, list[str]]:
-    """Gives what an episode that does nothing leaves behind, and what its container should not hold."""
+async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, Submission, list[str]]:
+    """Gives what episodes that do nothing and the right thing leave behind, and what a container should not hold."""
     markers = []
     for name in task.hidden_functions:
         path, _, function = name.partition("::")
@@ -216,10 +217,15 @@ async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, li
         await sandbox.write_file("search.py", _SEARCH.encode())
         job = RunPython(("search.py", json.dumps(markers), json.dumps(packages)))
         done = await sandbox.run(job, _SEARCH_SECONDS)
+    async with pool.lend() as sandbox:
+        await asyncio.gather(
+            *(sandbox.write_file(path, content) for path, content in {**task.base, **task.gold}.items())
+        )
+        repaired = await take_changes(sandbox, task)
     found = done.output.decode(errors="replace").splitlines()
     if done.exit_status != 0 or done.timed_out:
         found.append("the search through the container failed")
-    return untouched, found
+    return untouched, repaired, found
 
 
 async def _grade(grader: Grader, instance: Instance, submission: Submission, seed: str) -> Verdict:

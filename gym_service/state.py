@@ -7,6 +7,7 @@ proofs.json     which tasks are proven, with which grader and image
 grading.seed    keys the draw of hidden inputs, signatures and seals; kept, so that a replay is graded alike
 records/        the records of graded episodes, as far as they are kept (`record_folder`)
 lock            held by the service that runs: one per folder, and the kernel says which process it is
+tasks.lock      held by the `tasks` command that uses containers: each begins by removing those that are left over
 """
 
 import fcntl
@@ -56,9 +57,9 @@ class StateFolder:
         self.owner = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
         """Names the containers of this folder's service on an engine."""
 
-    def lock(self) -> bool:
+    def lock(self, name: str = "lock") -> bool:
         """Takes the folder until `unlock` or the end of this process; returns whether it could be had."""
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # A lock of the process, not of the file: the kernel knows whose it is, and `holder` asks it.
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from gym_service.grading.collection import plain_functions, test_functions
@@ -25,6 +26,7 @@ from gym_service.tasks.layout import Layout, find_layout
 from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.tasks.sdist import SdistError, unpack
+from gym_service.tasks.suites import built_in
 from gym_service.values import Submission
 
 AT_ONCE = 2
@@ -71,6 +73,7 @@ async def synthesize(
     tasks: list[RepositoryTask] = []
     candidates = list(_candidates(package))[: count * _FAULTS_PER_TASK]
     used: set[str] = set()
+    taken: set[str] = set()
     while candidates and len(tasks) < count:
         chosen = [fault for fault in candidates if fault.function not in used][:AT_ONCE]
         if not chosen:
@@ -81,8 +84,9 @@ async def synthesize(
             name = f"{fault.operator:12} {fault.function} in {fault.path}"
             if isinstance(outcome, str):
                 progress(f"  -  {name}: {outcome}")
-            elif len(tasks) < count and fault.function not in used:
+            elif len(tasks) < count and fault.function not in used and outcome.task_id not in taken:
                 tasks.append(outcome)
+                taken.add(outcome.task_id)
                 # A function has one fault: what was learned of one task says nothing about another.
                 used.add(fault.function)
                 progress(f"{len(tasks):3}  {name}: {len(outcome.fail_to_pass)} tests hidden")
@@ -93,7 +97,15 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
     """Finds the tests that pass each time, renamed and, where they can, without pytest."""
     files = unpack(archive)
     layout = find_layout(files)
+    test_files = {path: files[path] for path in layout.test_files if _can_be_read(files[path])}
+    for path in layout.test_files:
+        if path not in test_files:
+            progress(f"     {path} cannot be read as Python in UTF-8: its tests are left out")
     suite = re.sub(r"[-_.]+", "-", requirement.partition("==")[0]).lower()
+    if suite in built_in().suites:
+        raise SdistError(
+            f"{suite} is the name of a suite that ships with the service; choose another package"
+        )
     whole = RepositoryTask(
         task_id=f"{suite}/whole",
         suite=suite,
@@ -102,7 +114,7 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
         request="",
         base={path: files[path] for path in layout.kept},
         gold={},
-        test_files={path: files[path] for path in layout.test_files},
+        test_files=test_files,
         fail_to_pass=(),
         pass_to_pass=(),
         twins={},
@@ -110,6 +122,11 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
         roots=layout.roots,
         source=f"{requirement} sha256:{hashlib.sha256(archive).hexdigest()}",
     )
+    if not any(map(whole.is_source, layout.source_files)):
+        raise SdistError(
+            "its tests lie beside its sources, where a repair cannot be told from a change of the tests; choose a "
+            "package with its tests in a folder of their own"
+        )
     functions = [
         _function_id(path, name)
         for path, content in whole.test_files.items()
@@ -134,6 +151,11 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
             seconds_each=_QUICK_SECONDS,
             progress=progress,
         )
+        if anomalies := [each for run in runs for each in run.anomalies]:
+            raise SdistError(
+                f"its tests report what a runner does not ({anomalies[0]}), so that every grading would suspect them, "
+                "as when one forks and goes on twice; choose another package"
+            )
         passed.append({test: outcome for run in runs for test, outcome in run.outcomes.items()})
     first, second, without = passed
     ids: dict[str, list[str]] = defaultdict(list)
@@ -182,9 +204,10 @@ def _candidates(package: _Package) -> Iterator[Fault]:
     """Gives faults in a fixed order in which operators and functions take turns."""
     rng = random.Random(f"{package.requirement} faults")
     by_operator: dict[str, list[Fault]] = defaultdict(list)
-    for path in package.layout.source_files:
-        for fault in faults_of(path, package.whole.base[path].decode()):
-            by_operator[fault.operator].append(fault)
+    for path in filter(package.whole.is_source, package.layout.source_files):
+        with suppress(UnicodeDecodeError):  # A submission is in UTF-8.
+            for fault in faults_of(path, package.whole.base[path].decode()):
+                by_operator[fault.operator].append(fault)
     for faults in by_operator.values():
         rng.shuffle(faults)
     while any(by_operator.values()):
@@ -293,6 +316,15 @@ async def _find_twins(
             if name not in passed and sum(name in each for each in failed) == len(trees):
                 found[name].append(int(site or 0))
     return {name: tuple(sorted(each)) for name, each in sorted(found.items())}
+
+
+def _can_be_read(content: bytes) -> bool:
+    """Whether a test file parses: some are templates, or meant for another Python."""
+    try:
+        test_functions(content.decode())
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _only(path: str, content: bytes, functions: Collection[str]) -> bytes:

@@ -117,6 +117,11 @@ def _with_engine(action: _Action, state: StateFolder) -> int:
     from gym_service.sandbox.policy import SandboxLimits
     from sandbox_images.build import image_reference
 
+    if not state.lock("tasks.lock"):
+        print(
+            f"error: another `tasks` command is at work in {state.folder}; wait for its end", file=sys.stderr
+        )
+        return 1
     try:
         # Not the service's own containers, which would be cleared away when it starts.
         engine = DockerEngine(image_reference(), SandboxLimits(), f"{state.owner}-tasks", reuse=True)

@@ -210,8 +210,9 @@ def archive(files=FILES):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path, text in files.items():
+            content = text if isinstance(text, bytes) else text.encode()
             member = tarfile.TarInfo(f"ledger-1.0/{path}")
-            member.size = len(text.encode())
-            tar.addfile(member, io.BytesIO(text.encode()))
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
     # Without the time, so that it has the same hash each time.
     return gzip.compress(buffer.getvalue(), mtime=0)

@@ -3,7 +3,7 @@
 import pytest
 
 from gym_service.grading.changes import MAX_CHANGED_FILES, MAX_FILE_BYTES, take_changes
-from gym_service.sandbox.base import FileEntry
+from gym_service.sandbox.base import FileEntry, FileRefused
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask
@@ -80,6 +80,13 @@ async def test_tests_configuration_and_scratch_files_stay_behind(workspace, path
     assert await take_changes(workspace, TASK) == Submission(ignored=(path,))
 
 
+@pytest.mark.parametrize("name", ["money.py~", "#money.py#", "money (copy).py", "rates,v", "@plan.txt"])
+async def test_what_editors_leave_beside_a_source_costs_nobody_a_repair(workspace, name):
+    workspace.files[f"ledger/{name}"] = b"x = 1\n"
+
+    assert await take_changes(workspace, TASK) == Submission({f"ledger/{name}": b"x = 1\n"})
+
+
 async def test_a_test_that_changes_without_getting_longer_is_noticed(workspace):
     before = workspace.files["tests/test_money.py"]
     workspace.files["tests/test_money.py"] = before.replace(b"1200", b"1201")
@@ -141,6 +148,15 @@ async def test_links_special_files_and_modes_are_refused(workspace, entry, reaso
     workspace.odd.append(entry)
 
     assert reason in (await take_changes(workspace, TASK)).refusal
+
+
+async def test_a_source_that_cannot_be_read_is_named(workspace, monkeypatch):
+    async def refuse(path):
+        raise FileRefused("permission_denied")
+
+    monkeypatch.setattr(workspace, "read_file", refuse)
+
+    assert (await take_changes(workspace, TASK)).refusal.endswith(".py: permission denied")
 
 
 async def test_too_many_changes_are_refused(workspace):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gym_service.grading import grader as module
+from gym_service.grading import repository
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.grader import Grader
 from gym_service.sandbox.base import SandboxLost
@@ -142,6 +143,15 @@ async def test_a_verdict_that_is_on_record_is_given_without_a_run(make):
         assert replace(again, from_cache=False, evidence=()) == replace(first, evidence=())
     assert (grader.status.cache_hits, grader.status.cache_misses) == (3, 3)
     assert sum(grader.status.verdicts.values()) == 6
+
+
+async def test_a_failure_that_took_as_long_as_a_test_may_is_found_anew(make, monkeypatch):
+    monkeypatch.setattr(repository, "SECONDS_PER_TEST", 0.0)
+    grader, _ = make(cache=VerdictCache("image", "profile"))
+    for source, on_record in (("def FUNCTION(*a): return 7\n", False), ("gold", True)):
+        await grader.grade(*submit(source))
+
+        assert (await grader.grade(*submit(source))).from_cache is on_record
 
 
 async def test_other_files_another_seed_or_another_task_are_no_hit(make):

@@ -3,9 +3,11 @@
 import gc
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+import gym_service
 from gym_service.tasks.parsing import parse
 
 SOURCE = "def f(x):\n    return [(y, {y: x}) for y in x if y > 0 and not (y < 1 or x)]\n" * 50
@@ -30,6 +32,13 @@ def test_a_sound_source_parses_whatever_other_threads_parse():
         trees = list(threads.map(parse, [SOURCE] * 40))
 
     assert {len(tree.body) for tree in trees} == {50}
+
+
+def test_the_service_parses_nowhere_else():
+    folder = Path(gym_service.__file__).parent
+    beside = [path.name for path in folder.rglob("*.py") if "ast.parse(" in path.read_text()]
+
+    assert beside == ["parsing.py"]
 
 
 def test_what_is_no_python_is_a_syntax_error():

@@ -64,7 +64,9 @@ def test_a_proof_says_nothing_about_another_grader(path, monkeypatch):
     assert not book.holds(TASK)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"5", b"null", b"\xff\xfe", b'{"a": 1}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"5", b"null", b"\xff\xfe", b'{"a": 1}', b"[" * 100_000]
+)
 def test_a_damaged_book_proves_nothing_and_is_written_anew(path, content):
     path.write_bytes(content)
     book = ProofBook(path, "image")
@@ -126,6 +128,10 @@ def with_a_second_fault(task):
     return {"base": task.base | {"ledger/book.py": b"x = 1\n"}}
 
 
+def with_gold_in_a_file_that_stays_behind(task):
+    return {"gold": {**task.gold, "conftest.py": b"x = 1\n"}}
+
+
 def with_a_test_that_no_gold_passes(task):
     return {"fail_to_pass": (*task.fail_to_pass, f"{function_of(task.pass_to_pass[0])}[nothing]")}
 
@@ -141,6 +147,7 @@ def with_a_test_that_no_gold_passes(task):
         (with_a_copy_of_what_is_installed, "a second copy of graphlib"),
         (without_its_fault, "an empty patch passes"),
         (with_a_second_fault, "an empty patch fails public tests"),
+        (with_gold_in_a_file_that_stays_behind, "the repaired repository is not the gold patch"),
         (with_a_test_that_no_gold_passes, "the gold patch does not pass: some hidden test fails"),
     ],
 )

@@ -270,12 +270,14 @@ async def test_the_command_says_what_it_found_of_each_file(tmp_path, data):
     (tmp_path / "bad").write_bytes(data[:-1])
 
     both = command(tmp_path, str(tmp_path / "good"), str(tmp_path / "bad"))
-    missing = command(tmp_path, str(tmp_path / "none"))
+    missing = command(tmp_path, str(tmp_path / "none"), str(tmp_path / "good"))
 
     good, bad = both.stdout.splitlines()
     assert "good: intact: 5 events" in good
     assert "bad: the seal is missing: the file was cut off in line 6" in bad
     assert both.returncode == missing.returncode == 1
+    assert "none: it cannot be read: No such file" in missing.stdout.splitlines()[0]
+    assert "good: intact" in missing.stdout.splitlines()[1]
     assert command(tmp_path, str(tmp_path / "good")).returncode == 0
     assert command(tmp_path / "elsewhere", str(tmp_path / "good")).returncode == 1
     assert not (tmp_path / "elsewhere").exists()

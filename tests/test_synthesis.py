@@ -151,6 +151,68 @@ async def test_a_distribution_without_passing_tests_is_refused_with_the_reason(g
         await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
 
 
+@pytest.mark.docker
+async def test_tests_beside_the_sources_are_refused_because_no_repair_could_cross(grounds):
+    files = {path.replace("tests/test_", "ledger/test_"): text for path, text in ledger.FILES.items()}
+
+    with pytest.raises(SdistError, match="its tests lie beside its sources"):
+        await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
+
+
+@pytest.mark.docker
+async def test_tests_that_go_on_twice_are_refused_at_once(grounds):
+    files = {**ledger.FILES, "tests/test_a.py": "import os\n\n\ndef test_fork():\n    os.fork()\n"}
+
+    with pytest.raises(SdistError, match="report what a runner does not"):
+        await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
+
+
+@pytest.mark.docker
+async def test_a_suite_that_ships_with_the_service_is_not_made(grounds):
+    with pytest.raises(SdistError, match="bugfix is the name of a suite"):
+        await synthesize("bugfix==1.0", ledger.archive(), 1, grounds, lambda line: None)
+
+
+@pytest.mark.docker
+async def test_files_that_are_no_python_of_ours_are_left_out(grounds):
+    files = {
+        **ledger.FILES,
+        "tests/test_template.py": "def test_{{ name }}(:\n",
+        "tests/test_nul.py": "\0",
+        "tests/test_deep.py": "x = " + "-" * 5000 + "1\n",
+        "ledger/old.py": "# coding: latin-1\n# caf\xe9\ndef old(x):\n    return x < 3\n".encode("latin-1"),
+    }
+    told = []
+
+    tasks = await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, told.append)
+
+    assert len(tasks) == 1
+    left_out = {line.split()[0] for line in told if "left out" in line}
+    assert left_out == {"tests/test_template.py", "tests/test_nul.py", "tests/test_deep.py"}
+
+
+@pytest.mark.docker
+async def test_no_two_tasks_share_an_id(grounds):
+    function = "\n\ndef {}(cents, low, high):\n    return low <= cents and cents <= high\n"
+    names = ("within", "_within", "Within", "within_")
+    files = {
+        **ledger.FILES,
+        "ledger/money.py": '"""Money."""\n' + "".join(map(function.format, names)),
+        "ledger/book.py": "",
+        "tests/test_book.py": "",
+        "tests/test_money.py": "from ledger import money\n"
+        + "".join(
+            f"\n\ndef test_{number}():\n    assert money.{name}(1, 1, 9)\n    assert money.{name}(9, 1, 9)\n"
+            for number, name in enumerate(names)
+        ),
+    }
+
+    tasks = await synthesize(ledger.REQUIREMENT, ledger.archive(files), 4, grounds, lambda line: None)
+
+    assert tasks
+    assert len({task.task_id for task in tasks}) == len(tasks)
+
+
 def test_a_task_without_enough_twins_says_none_in_the_table():
     few = replace(TASK, twins=dict(list(TASK.twins.items())[:3]))
     none_hidden = replace(TASK, twins={key: (0,) for key in TASK.twins if "within" not in key})
@@ -223,6 +285,30 @@ def test_a_damaged_task_is_named(stored, change):
         known_suites(stored)
 
 
+@pytest.mark.parametrize("task_id", ["ledger/boundary/other", "bugfix/zero/share", "toolz/boundary/within"])
+def test_a_task_is_stored_under_its_own_name_alone(stored, task_id):
+    path = stored / "ledger" / "tasks" / "boundary.within.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"task_id": task_id}))
+
+    with pytest.raises(DamagedSuite, match=rf"boundary\.within\.json is no task: .*{task_id}"):
+        known_suites(stored)
+
+
+def test_a_task_that_nests_without_end_is_named(stored):
+    (stored / "ledger" / "tasks" / "boundary.within.json").write_text("[" * 100_000)
+
+    with pytest.raises(DamagedSuite, match=r"boundary\.within\.json is no task"):
+        known_suites(stored)
+
+
+@pytest.mark.parametrize("name", ["bugfix", "Ledger", "a b", "x\udcff"])
+def test_no_folder_takes_the_place_of_a_built_in_suite_or_has_a_name_that_is_none(stored, name):
+    (stored / name).mkdir()
+
+    with pytest.raises(DamagedSuite, match="cannot have the name"):
+        known_suites(stored)
+
+
 @pytest.mark.parametrize("leftover", ["blobs/x.new", "tasks/x.new"])
 def test_what_a_write_that_was_cut_left_is_in_nobodys_way(stored, leftover):
     (stored / "ledger" / leftover).write_bytes(b"half")
@@ -235,6 +321,17 @@ def test_a_folder_without_tasks_is_a_suite_without_tasks(stored):
 
     assert known_suites(stored).suite("empty") == ()
     assert known_suites(stored).suite("ledger") == (TASK,)
+
+
+def test_two_commands_do_not_take_each_others_containers(tmp_path):
+    state = StateFolder(tmp_path)
+    assert state.lock("tasks.lock")
+    command = [sys.executable, "-m", "gym_service", "--state-folder", str(tmp_path), "tasks", "check"]
+
+    second = subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+    assert (second.returncode, second.stdout) == (1, "")
+    assert "another `tasks` command is at work" in second.stderr
 
 
 # What is drawn

@@ -29,7 +29,8 @@ _INSTALLED = frozenset(
 """Modules of the sandbox image beside the standard library, and those that an interpreter looks for."""
 _COMPILED = (".pyc", ".pyo", ".so", ".pyd", ".dll", ".pth", ".egg", ".egg-link", ".whl")
 _METADATA = (".dist-info", ".egg-info")
-_PLAIN_NAME = re.compile(r"[\w.+ -]{1,255}", re.ASCII)
+_PLAIN_NAME = re.compile(r"[ -.0-~]{1,255}")
+"""What prints in ASCII: editors leave names such as `#money.py#` and `money.py~` beside a file."""
 
 
 class Refused(Exception):
@@ -41,12 +42,19 @@ async def take_changes(sandbox: Sandbox, task: RepositoryTask) -> Submission:
     try:
         entries = await sandbox.list_files()
         paths = [entry.path for entry in _check(task, entries)]
-        contents = await asyncio.gather(*map(sandbox.read_file, paths))
+        contents = await asyncio.gather(*(_read(sandbox, path) for path in paths))
         return compare(task, entries, dict(zip(paths, contents, strict=True)))
     except FileRefused as error:
         return Submission(refusal=f"the workspace: {error.kind.replace('_', ' ')}")
     except Refused as refusal:
         return Submission(refusal=str(refusal))
+
+
+async def _read(sandbox: Sandbox, path: str) -> bytes:
+    try:
+        return await sandbox.read_file(path)
+    except FileRefused as error:
+        raise Refused(f"{_shown(path)}: {error.kind.replace('_', ' ')}") from error
 
 
 def compare(task: RepositoryTask, entries: Sequence[FileEntry], contents: Mapping[str, bytes]) -> Submission:

@@ -32,6 +32,8 @@ _ALARM_ERRORS = 3
 """One or two are an accident, such as an engine that was away for longer than all tries took."""
 _ALARM_SHARE = 0.05
 """An outage hits all tasks alike and passes; one in twenty of one task, after all tries, has a cause in that task."""
+_LONG_BYTES = 64 << 10
+"""From here on a submission is searched in a thread: two megabytes take a second, in which nobody else is served."""
 _KILLS_SANDBOX = "kills_sandbox"
 """The flag of a submission that, by the engine's evidence, ended its sandbox."""
 
@@ -102,7 +104,7 @@ class Grader:
         task = instance.task
         try:
             verdict = await self._find_or_run(instance, submission, seed)
-            verdict = replace(verdict, flags=flags_of(submission, instance.tree, verdict))
+            verdict = replace(verdict, flags=await _flags(submission, instance, verdict))
         except Exception:
             logger.exception("grading of %s failed", task.task_id)
             return self.give_up(task, "the gym could not grade")
@@ -118,8 +120,12 @@ class Grader:
         key = self._cache.key(instance.task, grader_version(instance.task), submission, seed)
         if (known := self._cache.find(key)) is not None:
             return known
+        began = asyncio.get_running_loop().time()
         verdict = await self._run(instance, submission, seed)
-        if _KILLS_SANDBOX not in verdict.flags:  # Which another machine might have survived.
+        seconds = asyncio.get_running_loop().time() - began
+        # A test that is out of time fails like any other: nobody says that it was the clock.
+        by_clock = verdict.status is VerdictStatus.UNRESOLVED and seconds >= repository.SECONDS_PER_TEST
+        if not by_clock and _KILLS_SANDBOX not in verdict.flags:  # Which another machine might have survived.
             self._cache.keep(key, verdict)
         return verdict
 
@@ -187,3 +193,9 @@ class Grader:
     def _alarm(self, task_id: str) -> str:
         errors, gradings = self._errors[task_id], self._gradings[task_id]
         return f"{task_id}: {errors} of {gradings} gradings failed by no act of the policy; the log says how"
+
+
+async def _flags(submission: Submission, instance: Instance, verdict: Verdict) -> tuple[str, ...]:
+    if sum(map(len, submission.files.values())) < _LONG_BYTES:
+        return flags_of(submission, instance.tree, verdict)
+    return await asyncio.to_thread(flags_of, submission, instance.tree, verdict)

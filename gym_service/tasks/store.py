@@ -6,6 +6,7 @@ SUITE/blobs/HASH        a content, under its SHA-256; the tasks of a suite share
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from gym_service.tasks.repository import RepositoryTask
 from gym_service.tasks.suites import Catalogue, built_in
 
 _FILES = ("base", "gold", "test_files")
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+"""A suite is called as its package is on an index."""
 
 
 class DamagedSuite(ValueError):
@@ -23,8 +26,12 @@ class DamagedSuite(ValueError):
 
 def known_suites(folder: Path) -> Catalogue:
     """The suites that ship with the service and those that are stored in the folder. Raises DamagedSuite."""
-    stored = {each.name: load_suite_folder(each) for each in sorted(folder.glob("*")) if each.is_dir()}
-    return Catalogue({**built_in().suites, **stored})
+    shipped = built_in().suites
+    folders = [each for each in sorted(folder.glob("[!.]*")) if each.is_dir()]
+    for each in folders:
+        if each.name in shipped or not _NAME.fullmatch(each.name):
+            raise DamagedSuite(f"{each} cannot have the name {each.name!a}; move it away, or remove it")
+    return Catalogue({**shipped, **{each.name: load_suite_folder(each) for each in folders}})
 
 
 def save_task(folder: Path, task: RepositoryTask) -> Path:
@@ -36,7 +43,7 @@ def save_task(folder: Path, task: RepositoryTask) -> Path:
         if not blob.exists():
             _write(blob, content)
     (folder / "tasks").mkdir(exist_ok=True)
-    path = folder / "tasks" / f"{task.task_id.partition('/')[2].replace('/', '.')}.json"
+    path = folder / "tasks" / _file_name(task)
     _write(path, json.dumps(task.to_json(), indent=1, sort_keys=True).encode())
     return path
 
@@ -61,9 +68,17 @@ def _read(path: Path, blobs: Mapping[str, bytes]) -> RepositoryTask:
         fields["twins"] = {key: tuple(value) for key, value in fields["twins"].items()}
         for name in ("fail_to_pass", "pass_to_pass", "plain", "roots"):
             fields[name] = tuple(fields[name])
-        return RepositoryTask(**fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        task = RepositoryTask(**fields)
+        suite = path.parent.parent.name
+        if task.suite != suite or not task.task_id.startswith(f"{suite}/") or path.name != _file_name(task):
+            raise ValueError(f"a file of this name does not hold {task.task_id!a}")
+        return task
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedSuite(f"{path} is no task: {error!r}; remove it and synthesize it again") from error
+
+
+def _file_name(task: RepositoryTask) -> str:
+    return f"{task.task_id.partition('/')[2].replace('/', '.')}.json"
 
 
 def _write(path: Path, content: bytes) -> None:
