@@ -11,7 +11,7 @@ import hashlib
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -64,17 +64,16 @@ class _Package:
 
 async def synthesize(
     requirement: str, archive: bytes, count: int, grounds: Grounds, progress: Progress
-) -> list[RepositoryTask]:
+) -> AsyncIterator[RepositoryTask]:
     """Makes `count` proven tasks from a source distribution, fewer if it does not have as many.
 
     Raises SdistError for a distribution that does not do, and SandboxLost.
     """
     package = await _study(requirement, archive, grounds.pool, progress)
-    tasks: list[RepositoryTask] = []
     candidates = list(_candidates(package))[: count * _FAULTS_PER_TASK]
     used: set[str] = set()
     taken: set[str] = set()
-    while candidates and len(tasks) < count:
+    while candidates and len(taken) < count:
         chosen = [fault for fault in candidates if fault.function not in used][:AT_ONCE]
         if not chosen:
             break
@@ -84,13 +83,12 @@ async def synthesize(
             name = f"{fault.operator:12} {fault.function} in {fault.path}"
             if isinstance(outcome, str):
                 progress(f"  -  {name}: {outcome}")
-            elif len(tasks) < count and fault.function not in used and outcome.task_id not in taken:
-                tasks.append(outcome)
+            elif len(taken) < count and fault.function not in used and outcome.task_id not in taken:
                 taken.add(outcome.task_id)
                 # A function has one fault: what was learned of one task says nothing about another.
                 used.add(fault.function)
-                progress(f"{len(tasks):3}  {name}: {len(outcome.fail_to_pass)} tests hidden")
-    return tasks
+                progress(f"{len(taken):3}  {name}: {len(outcome.fail_to_pass)} tests hidden")
+                yield outcome
 
 
 async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progress) -> _Package:
@@ -258,7 +256,8 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
         request=(
             f"The repository is {package.requirement.replace('==', ' ')} with one fault in it: `{fault.function}` in "
             f"{fault.path} does not do what its documentation and its callers expect. Find the fault and repair it; "
-            f"change no test. `{command}` runs the tests that are there; others decide."
+            f"change no test. `{command}` runs the tests that are there; others decide. Only what changes in "
+            f"{', '.join(sorted(whole.source_names))} is graded."
         ),
         base={**faulty, **visible},
         test_files={path: _only(path, content, chosen) for path, content in whole.test_files.items()},

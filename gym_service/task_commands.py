@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gym_service.errors import NotFound
 from gym_service.state import StateFolder
 from gym_service.tasks.sdist import PINNED, SdistError, fetch
-from gym_service.tasks.store import DamagedSuite, known_suites, save_task
+from gym_service.tasks.store import DamagedSuite, drop_other_sources, known_suites, save_task
 from gym_service.tasks.suites import Task
 
 if TYPE_CHECKING:
@@ -95,14 +95,16 @@ def _synthesize(arguments: argparse.Namespace, state: StateFolder) -> int:
         for requirement in requirements:
             archive = fetch(requirement, arguments.sha256, state.folder / "downloads")
             _say(f"{requirement}: {arguments.count} tasks are to be made")
+            made = 0
             async with proof.open_grounds(engine) as grounds:
-                tasks = await synthesis.synthesize(requirement, archive, arguments.count, grounds, _say)
-            for task in tasks:
-                save_task(state.suites / task.suite, task)
-            # Each was proven as it was made.
-            book.add([proof.Proof(task, ()) for task in tasks])
-            wanting += arguments.count - len(tasks)
-            _say(f"{requirement}: {len(tasks)} proven tasks in {state.suites}")
+                async for task in synthesis.synthesize(requirement, archive, arguments.count, grounds, _say):
+                    if made == 0:
+                        drop_other_sources(state.suites / task.suite, task.source)
+                    save_task(state.suites / task.suite, task)
+                    book.add([proof.Proof(task, ())])  # As it was made.
+                    made += 1
+            wanting += arguments.count - made
+            _say(f"{requirement}: {made} proven tasks in {state.suites}")
         _say("A gym serves them from its next start: make gym-down, make gym-up")
         if wanting:
             print(f"error: {wanting} tasks are wanting; the packages have no more", file=sys.stderr)
@@ -133,6 +135,9 @@ def _with_engine(action: _Action, state: StateFolder) -> int:
     except SandboxLost as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("stopped; what was made and proven so far is kept", file=sys.stderr)
+        return 130
 
 
 def _say(line: str) -> None:

@@ -17,7 +17,6 @@ from gym_service.sandbox.fake import FakeSandbox
 from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.server import RunningGym, running_gym
-from gym_service.synthesis import synthesize
 from gym_service.tasks.suites import Catalogue, built_in
 from sandbox_images.build import image_reference
 from tests import ledger
@@ -112,7 +111,9 @@ def ledger_tasks(engine):
 
     async def make():
         async with open_grounds(engine) as grounds:
-            return await synthesize(ledger.REQUIREMENT, ledger.archive(), 5, grounds, lambda line: None)
+            return await ledger.make_tasks(
+                ledger.REQUIREMENT, ledger.archive(), 5, grounds, lambda line: None
+            )
 
     return asyncio.run(make())
 

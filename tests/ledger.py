@@ -4,6 +4,8 @@ import gzip
 import io
 import tarfile
 
+from gym_service.synthesis import synthesize
+
 REQUIREMENT = "ledger==1.0"
 
 _MONEY = '''"""Amounts of money in whole cents."""
@@ -216,3 +218,8 @@ def archive(files=FILES):
             tar.addfile(member, io.BytesIO(content))
     # Without the time, so that it has the same hash each time.
     return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+async def make_tasks(*arguments):
+    """Makes tasks as `synthesize` does, and gives all of them."""
+    return [task async for task in synthesize(*arguments)]

@@ -18,7 +18,6 @@ from gym_service.grading.repository import MIN_GUESSES, draw_rounds
 from gym_service.proof import Proof, ProofBook, table
 from gym_service.sandbox.base import RunPytest
 from gym_service.state import StateFolder
-from gym_service.synthesis import synthesize
 from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.tasks.sdist import SdistError
@@ -71,7 +70,7 @@ def test_no_function_is_in_two_tasks_and_so_none_in_two_splits(ledger_tasks):
 
 @pytest.mark.docker
 async def test_the_same_distribution_gives_the_same_tasks(grounds, ledger_tasks):
-    again = await synthesize(ledger.REQUIREMENT, ledger.archive(), 2, grounds, lambda line: None)
+    again = await ledger.make_tasks(ledger.REQUIREMENT, ledger.archive(), 2, grounds, lambda line: None)
 
     assert [task.sha256 for task in again] == [task.sha256 for task in ledger_tasks[:2]]
 
@@ -121,7 +120,7 @@ async def test_a_package_with_fewer_faults_than_asked_for_gives_fewer_tasks(grou
     }
     told = []
 
-    tasks = await synthesize("tiny==1.0", ledger.archive(files), 5, grounds, told.append)
+    tasks = await ledger.make_tasks("tiny==1.0", ledger.archive(files), 5, grounds, told.append)
 
     assert [task.gold.keys() for task in tasks] == [{"ledger/money.py"}]
     assert not tasks[0].is_twinned
@@ -148,7 +147,7 @@ async def test_a_distribution_without_passing_tests_is_refused_with_the_reason(g
     files = {path: text for path, text in ledger.FILES.items() if "/test_" not in path} | tests
 
     with pytest.raises(SdistError, match=message):
-        await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
+        await ledger.make_tasks(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
 
 
 @pytest.mark.docker
@@ -156,7 +155,7 @@ async def test_tests_beside_the_sources_are_refused_because_no_repair_could_cros
     files = {path.replace("tests/test_", "ledger/test_"): text for path, text in ledger.FILES.items()}
 
     with pytest.raises(SdistError, match="its tests lie beside its sources"):
-        await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
+        await ledger.make_tasks(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
 
 
 @pytest.mark.docker
@@ -164,13 +163,13 @@ async def test_tests_that_go_on_twice_are_refused_at_once(grounds):
     files = {**ledger.FILES, "tests/test_a.py": "import os\n\n\ndef test_fork():\n    os.fork()\n"}
 
     with pytest.raises(SdistError, match="report what a runner does not"):
-        await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
+        await ledger.make_tasks(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, lambda line: None)
 
 
 @pytest.mark.docker
 async def test_a_suite_that_ships_with_the_service_is_not_made(grounds):
     with pytest.raises(SdistError, match="bugfix is the name of a suite"):
-        await synthesize("bugfix==1.0", ledger.archive(), 1, grounds, lambda line: None)
+        await ledger.make_tasks("bugfix==1.0", ledger.archive(), 1, grounds, lambda line: None)
 
 
 @pytest.mark.docker
@@ -184,7 +183,7 @@ async def test_files_that_are_no_python_of_ours_are_left_out(grounds):
     }
     told = []
 
-    tasks = await synthesize(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, told.append)
+    tasks = await ledger.make_tasks(ledger.REQUIREMENT, ledger.archive(files), 1, grounds, told.append)
 
     assert len(tasks) == 1
     left_out = {line.split()[0] for line in told if "left out" in line}
@@ -207,7 +206,7 @@ async def test_no_two_tasks_share_an_id(grounds):
         ),
     }
 
-    tasks = await synthesize(ledger.REQUIREMENT, ledger.archive(files), 4, grounds, lambda line: None)
+    tasks = await ledger.make_tasks(ledger.REQUIREMENT, ledger.archive(files), 4, grounds, lambda line: None)
 
     assert tasks
     assert len({task.task_id for task in tasks}) == len(tasks)

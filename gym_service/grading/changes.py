@@ -7,7 +7,6 @@ behind, which is noted; what no repair needs and tricks are made of has the whol
 
 import asyncio
 import re
-import sys
 from collections.abc import Mapping, Sequence
 
 from gym_service.sandbox.base import FileEntry, FileRefused, Sandbox
@@ -111,7 +110,8 @@ def _check_name(task: RepositoryTask, entry: FileEntry) -> None:
     name = parts[-1]
     if task.is_source(entry.path) and not all(map(_PLAIN_NAME.fullmatch, parts)):
         raise Refused(f"{_shown(entry.path)} has a name that no source file has")
-    if name.endswith(_COMPILED) or name == "__pycache__":
+    # Python itself leaves `__pycache__`; nothing in there crosses.
+    if name.endswith(_COMPILED) and "__pycache__" not in parts:
         raise Refused(f"{_shown(entry.path)} is compiled or installs something")
     if any(part.endswith(_METADATA) for part in parts):
         raise Refused(f"{_shown(entry.path)} is metadata of a package")
@@ -119,9 +119,10 @@ def _check_name(task: RepositoryTask, entry: FileEntry) -> None:
         raise Refused(f"{_shown(entry.path)} is version control")
     for root in task.roots:
         below = entry.path.removeprefix(f"{root}/" if root else "")
-        # A folder of that name is listed itself, before what lies in it.
+        # A folder of that name is listed itself, before what lies in it. Modules named like one of the standard
+        # library stay behind as scratch files do: a `trace.py` is nothing unusual.
         module = below.removesuffix(".py")
-        if (not root or below != entry.path) and module in sys.stdlib_module_names | _INSTALLED:
+        if (not root or below != entry.path) and module in _INSTALLED:
             raise Refused(f"{_shown(entry.path)} takes the name of an installed module")
 
 

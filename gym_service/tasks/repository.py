@@ -103,7 +103,7 @@ class RepositoryTask:
     def is_source(self, path: str) -> bool:
         """Whether a path is one that a submission may change."""
         inside = any(path == name or path.startswith(f"{name}/") for name in self.source_names)
-        return inside and not self.is_protected(path)
+        return inside and not self.is_protected(path) and "__pycache__" not in path.split("/")
 
     @cached_property
     def sha256(self) -> str:

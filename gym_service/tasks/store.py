@@ -48,6 +48,15 @@ def save_task(folder: Path, task: RepositoryTask) -> Path:
     return path
 
 
+def drop_other_sources(folder: Path, source: str) -> None:
+    """Removes the tasks that come from another version of the package. Raises DamagedSuite."""
+    if not folder.exists():
+        return
+    for task in load_suite_folder(folder):
+        if task.source != source:
+            (folder / "tasks" / _file_name(task)).unlink()
+
+
 def load_suite_folder(folder: Path) -> tuple[RepositoryTask, ...]:
     """Reads the tasks of a suite in the order of their names. Raises DamagedSuite."""
     blobs = {path.name: path.read_bytes() for path in (folder / "blobs").glob("*")}

@@ -8,7 +8,6 @@ from gym_service.proof import open_grounds
 from gym_service.sandbox.base import Execute, Job, RunTests
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.policy import SandboxLimits
-from gym_service.synthesis import synthesize
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.values import Submission, VerdictStatus
 from sandbox_images.build import image_reference
@@ -42,7 +41,9 @@ async def repository_rates(seconds: float) -> tuple[Rate, Rate, Rate]:
     engine = DockerEngine(image_reference(), SandboxLimits(), f"bench-{os.getpid()}", reuse=True)
     try:
         async with open_grounds(engine) as grounds:
-            (task,) = await synthesize(ledger.REQUIREMENT, ledger.archive(), 1, grounds, lambda line: None)
+            (task,) = await ledger.make_tasks(
+                ledger.REQUIREMENT, ledger.archive(), 1, grounds, lambda line: None
+            )
             instance, gold = RepositoryInstance(task), Submission(dict(task.gold))
             files = {**task.base, **task.gold, **task.test_files}
 
