@@ -87,7 +87,7 @@ async def assert_worth_0(gym, files, *calls, status):
 
 async def assert_status(gym, files, *calls, status):
     got, verdict = await hand_in(gym, files, *calls)
-    assert got == status, verdict
+    assert got in status.split(), verdict
     if status == "RESOLVED":
         assert verdict.hidden.passed == verdict.hidden.total == 1
         assert verdict.public.passed == verdict.public.total
