@@ -9,7 +9,10 @@ import pytest
 
 from gym_service.sandbox import policy
 from gym_service.sandbox.base import CallFunction, FileRefused, RunPython, SandboxLost
+from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.policy import SandboxLimits
+from sandbox_images.build import image_reference
+from tests.conftest import DOCKER_LIMITS
 
 pytestmark = pytest.mark.docker
 
@@ -170,7 +173,8 @@ async def test_every_answer_goes_to_its_request(sandbox):
         assert await sandbox.read_file("b") == b"b"
 
 
-async def test_a_start_that_is_given_up_leaves_no_container(engine):
+async def test_a_start_that_is_given_up_leaves_no_container():
+    engine = DockerEngine(image_reference(), DOCKER_LIMITS, f"given-up-{os.getpid()}")
     starting = asyncio.ensure_future(engine.start())
     await asyncio.sleep(0.02)
     starting.cancel()

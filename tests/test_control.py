@@ -156,7 +156,12 @@ def test_a_service_that_is_stopped_twice_while_sandboxes_start_leaves_nothing(fo
 
     wait_until(lambda: StateFolder(folder).holder() is None)
     assert containers(folder) == []
-    assert sorted(path.name for path in folder.iterdir()) == ["grading.seed", "lock", "service.log"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "grading.seed",
+        "lock",
+        "proofs.json",
+        "service.log",
+    ]
 
 
 def test_an_endpoint_of_a_service_that_is_gone_is_in_nobodys_way(folder):

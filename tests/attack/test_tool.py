@@ -1,12 +1,12 @@
 """The file tools: they act inside, as the episode, on regular files of the workspace, byte for byte or not at all."""
 
-import hashlib
 import time
 
 import grpc
 import pytest
 from gym_contract.v1 import gym_pb2 as pb
 
+from gym_service.values import Submission
 from tests.attack.player import REPAIRED, bash, edit, program, read, write
 
 pytestmark = pytest.mark.docker
@@ -495,10 +495,7 @@ time.sleep(0.2)
 
     assert not written.is_error
     assert verdict.status == pb.VERDICT_STATUS_RESOLVED
-    digest = hashlib.sha256()
-    for part in (f"{player.module}.py".encode(), repaired):
-        digest.update(len(part).to_bytes(8, "big") + part)
-    assert verdict.submission_sha256 == digest.hexdigest()
+    assert verdict.submission_sha256 == Submission({f"{player.module}.py": repaired}).sha256
 
 
 def test_T29_an_episode_that_is_ended_in_the_middle_of_a_call_submits_nothing(player):
