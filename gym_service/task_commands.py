@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gym_service.errors import NotFound
 from gym_service.state import StateFolder
-from gym_service.tasks.sdist import PINNED, SdistError, fetch
-from gym_service.tasks.store import DamagedSuite, drop_other_sources, known_suites, save_task
-from gym_service.tasks.suites import Task
 
 if TYPE_CHECKING:
     from gym_service.sandbox.docker import DockerEngine
+    from gym_service.tasks.suites import Task
 
 _Action: TypeAlias = "Callable[[DockerEngine], Coroutine[Any, Any, int]]"
 _MOST_TASKS = 1000
@@ -40,7 +38,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--sdist",
         action="append",
         metavar="NAME==VERSION",
-        help=f"a distribution; may be given again; {', '.join(PINNED)} by default, whose hashes are known here",
+        help="a distribution; may be given again; by default all whose hashes are known here",
     )
     made.add_argument("--count", type=int, default=12, help="tasks to make of each; 12 by default")
     made.add_argument(
@@ -50,6 +48,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(arguments: argparse.Namespace) -> int:
     """Carries out an action and returns the exit status."""
+    # Not above: every other command would wait for what these import.
+    from gym_service.tasks.sdist import SdistError
+    from gym_service.tasks.store import DamagedSuite, known_suites
+
     state = StateFolder(arguments.state_folder)
     try:
         if arguments.action == "synthesize":
@@ -65,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
 
 
-def _check(suite: Sequence[Task], state: StateFolder) -> int:
+def _check(suite: "Sequence[Task]", state: StateFolder) -> int:
     from gym_service import proof
 
     async def check(engine: "DockerEngine") -> int:
@@ -80,6 +82,8 @@ def _check(suite: Sequence[Task], state: StateFolder) -> int:
 
 def _synthesize(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service import proof, synthesis
+    from gym_service.tasks.sdist import PINNED, fetch
+    from gym_service.tasks.store import drop_other_sources, save_task
 
     requirements = arguments.sdist or list(PINNED)
     if not 1 <= arguments.count <= _MOST_TASKS:

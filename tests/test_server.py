@@ -29,6 +29,16 @@ from tests.test_certificate import content_sha256_of
 MENU_SOLUTION = ("<call> read </call>", "<call> edit add_zero_guard </call>", "<call> submit </call>")
 
 
+class SlowToRead(FakeSandbox):
+    async def read_file(self, path):
+        await asyncio.sleep(0.5)
+        return await super().read_file(path)
+
+
+async def start_slow():
+    return SlowToRead()
+
+
 def error_of(raised):
     """The contract's own form of an error."""
     trailers = dict(raised.value.trailing_metadata())
@@ -452,15 +462,7 @@ async def test_a_slow_episode_holds_nobody_up(tmp_path):
 
 
 async def test_a_step_goes_on_when_its_client_goes_away(tmp_path):
-    class Slow(FakeSandbox):
-        async def read_file(self, path):
-            await asyncio.sleep(0.5)
-            return await super().read_file(path)
-
-    async def start():
-        return Slow()
-
-    async with gym_over(start, tmp_path) as gym:
+    async with gym_over(start_slow, tmp_path) as gym:
         episode = await gym.create()
         request = pb.StepEpisodeRequest(
             episode_id=episode.episode_id, turn=0, action=pb.Action(text="<call> read </call>")
@@ -590,15 +592,7 @@ async def test_a_record_that_cannot_be_kept_or_made_changes_no_verdict(tmp_path,
 
 
 async def test_a_turn_that_the_end_cut_off_is_in_the_record_without_an_answer(tmp_path):
-    class Slow(FakeSandbox):
-        async def read_file(self, path):
-            await asyncio.sleep(0.5)
-            return await super().read_file(path)
-
-    async def start():
-        return Slow()
-
-    async with gym_over(start, tmp_path, records="all") as gym:
+    async with gym_over(start_slow, tmp_path, records="all") as gym:
         episode = await gym.create()
         turn = asyncio.create_task(gym.step(episode.episode_id, 0, "<call> read </call>"))
         await asyncio.sleep(0.2)

@@ -2,7 +2,7 @@
 
 Nothing of a distribution is executed here: no pip, no setup.py. What comes over the network counts for nothing
 until its SHA-256 is the pinned one, or the one that the caller gave; a kept copy is checked again whenever it
-is read. The index is asked with the simple JSON API (PEP 691), at PIP_INDEX_URL where that is set.
+is read. The index is asked with the simple JSON API (PEP 691): the one that pip would ask.
 """
 
 import hashlib
@@ -27,7 +27,6 @@ PINNED = {
 }
 """The distributions that the project itself uses, with their SHA-256."""
 
-_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json"
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 30.0
@@ -135,9 +134,19 @@ def _wanted_hash(requirement: str, sha256: str | None) -> str | None:
     return given
 
 
+def index_url() -> str:
+    """The package index: PIP_INDEX_URL, or pip's own default."""
+    if url := os.environ.get("PIP_INDEX_URL"):
+        return url.rstrip("/")
+    # Here, because an environment need not have pip where the variable is set.
+    from pip._internal.models.index import PyPI
+
+    return PyPI.simple_url.rstrip("/")
+
+
 def _look_up(name: str, version: Version) -> tuple[str, str]:
     """The URL and the published SHA-256 of a source distribution."""
-    page_url = f"{os.environ.get('PIP_INDEX_URL', _INDEX).rstrip('/')}/{name}/"
+    page_url = f"{index_url()}/{name}/"
     try:
         listed = json.loads(_download(page_url))["files"]
         for file in listed:
@@ -145,8 +154,7 @@ def _look_up(name: str, version: Version) -> tuple[str, str]:
                 return urljoin(page_url, file["url"]), str(file["hashes"]["sha256"])
     except (ValueError, KeyError, TypeError) as error:
         raise SdistError(
-            f"{_host(page_url)} does not answer as a package index with {_ACCEPT}; set PIP_INDEX_URL to one that "
-            f"does, such as {_INDEX}"
+            f"{_host(page_url)} does not answer as a package index with {_ACCEPT}; set PIP_INDEX_URL to one that does"
         ) from error
     raise SdistError(
         f"the index has no .tar.gz source distribution of {name}=={version}; try another version"
