@@ -9,13 +9,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import docker
 import pytest
 
 from gym_service import control
 from gym_service.sandbox import policy
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.state import HELD_STATUS, StateFolder
+from tests.engine import containers_of
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(180)]
 
@@ -31,8 +31,7 @@ def folder(tmp_path):
 
 
 def containers(folder):
-    label = f"coding-gym.owner={StateFolder(folder).owner}"
-    return docker.from_env().api.containers(all=True, filters={"label": label})
+    return containers_of(StateFolder(folder).owner)
 
 
 def wait_until(true, seconds=20):
@@ -92,7 +91,7 @@ def test_after_a_kill_the_containers_end_and_the_next_service_removes_them(folde
     before = {container["Id"] for container in containers(folder)}
 
     os.kill(endpoint.process_id, signal.SIGKILL)
-    wait_until(lambda: all(container["State"] != "running" for container in containers(folder)))
+    wait_until(lambda: all(container["State"]["Status"] != "running" for container in containers(folder)))
     control.up(folder, SMALL)
 
     wait_until(lambda: len(containers(folder)) == 3)

@@ -18,6 +18,7 @@ from gym_service.sandbox.selftest_checks import CHECKS, LIMITS
 from gym_service.server import serve
 from gym_service.state import StateFolder
 from sandbox_images.build import image_reference
+from tests.engine import containers_of
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
 
@@ -178,12 +179,7 @@ async def test_nothing_is_served_behind_a_wall_that_does_not_hold(monkeypatch, t
     ):
         await serve(ServiceConfig(state_folder=tmp_path), StateFolder(tmp_path))
 
-    assert (
-        docker.from_env().api.containers(
-            all=True, filters={"label": f"coding-gym.owner={StateFolder(tmp_path).owner}"}
-        )
-        == []
-    )
+    assert containers_of(StateFolder(tmp_path).owner) == []
 
 
 async def test_a_sandbox_that_is_not_as_configured_is_not_measured(monkeypatch):

@@ -10,9 +10,9 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service import control
-from gym_service.sandbox.docker import OWNER_LABEL
 from gym_service.state import StateFolder
 from tests.attack.player import CENSUS, Service, bash, program, read
+from tests.engine import containers_of
 
 CAPACITY = 8
 GRADERS = 2
@@ -43,8 +43,6 @@ def service(request, tmp_path_factory):
         assert info.isolation.runtime == request.param
         state = StateFolder(folder)
         endpoint = state.endpoint()
-        client = docker.from_env()
-        labels = {"label": f"{OWNER_LABEL}={state.owner}"}
         with grpc.insecure_channel(endpoint.address) as channel:
             yield Service(
                 gym_pb2_grpc.GymServiceStub(channel),
@@ -52,7 +50,7 @@ def service(request, tmp_path_factory):
                 (("authorization", f"Bearer {endpoint.token}"),),
                 endpoint.process_id,
                 state.log,
-                lambda: [each["Id"] for each in client.api.containers(all=True, filters=labels)],
+                lambda: [each["Id"] for each in containers_of(state.owner)],
             )
     finally:
         control.down(folder)

@@ -9,11 +9,11 @@ import sys
 import time
 from pathlib import Path
 
-import docker
 import pytest
 
 from gym_service import control
 from gym_service.state import StateFolder
+from tests.engine import containers_of
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
@@ -157,9 +157,8 @@ def test_a_service_killed_in_the_middle_is_waited_for_and_nothing_is_lost(traine
     assert "does not answer" in output
     assert "is back" in output
     assert trainer.result("bereft")["weights_sha256"] == trainer.result("reference")["weights_sha256"]
-    label = f"coding-gym.owner={StateFolder(trainer.state).owner}"
-    states = [c["State"] for c in docker.from_env().api.containers(all=True, filters={"label": label})]
-    assert set(states) <= {"running", "created"}
+    states = {each["State"]["Status"] for each in containers_of(StateFolder(trainer.state).owner)}
+    assert states <= {"running", "created"}
 
 
 def test_the_leases_of_a_killed_trainer_run_out(trainer, reference):
