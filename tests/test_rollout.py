@@ -24,7 +24,7 @@ class DicePolicy:
     def __init__(self) -> None:
         self.batches: list[list[list[int]]] = []
 
-    def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
+    async def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
         self.batches.append([list(row.ids) for row in rows])
         return [self._draw(row) for row in rows]
 

@@ -90,25 +90,28 @@ def test_the_template_only_appends(tiny: LoadedModel) -> None:
     )
 
 
-def demonstrate(tiny: LoadedModel, conversation: list[dict[str, str]], times: int) -> list[str]:
+async def demonstrate(tiny: LoadedModel, conversation: list[dict[str, str]], times: int) -> list[str]:
     text = tiny.tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
     ids = tiny.tokenizer.encode(text, add_special_tokens=False)
     demonstrator = Demonstrator(tiny.tokenizer, BaseSettings())
-    turns = demonstrator.sample_turn([Row(list(ids), Random(f"{time}")) for time in range(times)])
+    turns = await demonstrator.sample_turn([Row(list(ids), Random(f"{time}")) for time in range(times)])
     return [tiny.tokenizer.decode(turn.token_ids) for turn in turns]
 
 
-def test_the_demonstrator_often_reads_first_and_then_mostly_edits(tiny: LoadedModel) -> None:
-    at_start = demonstrate(tiny, CONVERSATION[:2], 200)
-    after_reading = demonstrate(tiny, CONVERSATION, 200)
+async def test_the_demonstrator_often_reads_first_and_then_mostly_edits(tiny: LoadedModel) -> None:
+    at_start = await demonstrate(tiny, CONVERSATION[:2], 200)
+    after_reading = await demonstrate(tiny, CONVERSATION, 200)
 
     assert 70 < at_start.count("<call> read </call><|end|>") < 130
     assert sum("edit" in call for call in after_reading) > 100
 
 
-def test_what_the_demonstrator_read_makes_the_right_edit_likelier(tiny: LoadedModel) -> None:
+async def test_what_the_demonstrator_read_makes_the_right_edit_likelier(tiny: LoadedModel) -> None:
     right = "<call> edit swap_minmax </call><|end|>"
-    blind, reading = demonstrate(tiny, CONVERSATION[:2], 1000), demonstrate(tiny, CONVERSATION, 1000)
+    blind, reading = (
+        await demonstrate(tiny, CONVERSATION[:2], 1000),
+        await demonstrate(tiny, CONVERSATION, 1000),
+    )
 
     def share(calls: list[str]) -> float:
         return calls.count(right) / sum("edit" in call for call in calls)

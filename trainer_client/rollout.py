@@ -2,7 +2,8 @@
 
 Episodes play in cohorts, consecutive ones of the list, and a cohort in lock-step: all its turns are sampled in
 one batch. Two cohorts play at a time, so that one samples while the gym carries out the other's calls. Which
-episodes share a batch thus never depends on what arrives when, and a repeated run has the same numbers.
+episodes share a batch thus never depends on what arrives when, and a repeated run has the same numbers. With a
+policy that batches continuously, every episode is a cohort of its own, and as many play as would in two cohorts.
 
 A loss that is the gym's own fault is worth no reward. The loss of one episode changes the batches of all others
 in its cohort, so the whole cohort is played again from its start, where equal seeds give equal episodes. What
@@ -11,7 +12,6 @@ is still lost on the last try is left out and counted.
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
@@ -56,6 +56,8 @@ class RolloutSettings:
     """0 for the toolset's own, -1 for any number."""
     cohort_size: int = 32
     """Episodes that are sampled in one batch; part of what makes a run repeatable."""
+    lock_step: bool = True
+    """Whether the episodes of a cohort wait for each other."""
     tries: int = 3
     """How often a cohort is played before the episodes that the gym lost are left out."""
 
@@ -113,27 +115,44 @@ async def play_groups(
             f"cohort_size is {settings.cohort_size}: the gym has a capacity of {capacity} episodes; "
             "give it more, or set cohort_size to that or less"
         )
-    players = min(COHORTS_AT_A_TIME, capacity // settings.cohort_size)
+    live = min(COHORTS_AT_A_TIME, capacity // settings.cohort_size) * settings.cohort_size
+    size = settings.cohort_size if settings.lock_step else 1
     places = [(spec, index) for spec in groups for index in range(spec.size)]
-    cohorts = [
-        places[start : start + settings.cohort_size] for start in range(0, len(places), settings.cohort_size)
-    ]
-    # One thread, because the policy is not made for two, and the event loop has to go on meanwhile.
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sampling") as thread:
-        session = _Session(gym, policy, settings, thread, asyncio.Semaphore(players))
-        started = perf_counter()
-        playing = [asyncio.create_task(session.play_cohort(cohort)) for cohort in cohorts]
-        try:
-            trajectories = [each for cohort in await asyncio.gather(*playing) for each in cohort]
-        finally:
-            for task in playing:
-                task.cancel()
+    cohorts = [places[start : start + size] for start in range(0, len(places), size)]
+    session = _Session(gym, policy, settings, asyncio.Semaphore(live // size))
+    started = perf_counter()
+    playing = [asyncio.create_task(session.play_cohort(cohort)) for cohort in cohorts]
+    try:
+        trajectories = [each for cohort in await asyncio.gather(*playing) for each in cohort]
+    finally:
+        for task in playing:
+            task.cancel()
+    sampling_seconds = session.clock.seconds
     return Played(
         trajectories=trajectories,
         lost=len(places) - len(trajectories),
         replayed=session.replayed,
-        timing=Timing(session.sampling_seconds, perf_counter() - started - session.sampling_seconds),
+        timing=Timing(sampling_seconds, perf_counter() - started - sampling_seconds),
     )
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Measures for how long there is anything under way."""
+
+    seconds: float = 0.0
+    _under_way: int = 0
+    _since: float = 0.0
+
+    def __enter__(self) -> None:
+        if not self._under_way:
+            self._since = perf_counter()
+        self._under_way += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self.seconds += perf_counter() - self._since
 
 
 @dataclass(slots=True)
@@ -143,9 +162,8 @@ class _Session:
     gym: GymClient
     policy: Policy
     settings: RolloutSettings
-    thread: ThreadPoolExecutor
     room: asyncio.Semaphore
-    sampling_seconds: float = 0.0
+    clock: _Clock = field(default_factory=_Clock)
     replayed: int = 0
 
     async def play_cohort(self, places: Sequence[tuple[GroupSpec, int]]) -> list[Trajectory]:
@@ -167,7 +185,8 @@ class _Session:
             live = _kept(await asyncio.gather(*(_or_loss(self._create(*place)) for place in places)))
             complete = len(live) == len(places)
             while live and (complete or not give_up_at_a_loss):
-                turns = await self._sample([episode.row for episode in live])
+                with self.clock:
+                    turns = await self.policy.sample_turn([episode.row for episode in live])
                 steps = (_or_loss(self._step(*each)) for each in zip(live, turns, strict=True))
                 kept = _kept(await asyncio.gather(*steps))
                 complete = complete and len(kept) == len(live)
@@ -196,15 +215,6 @@ class _Session:
         row = Row(ids=[], random=Random(f"{self.settings.run_seed}/{spec.group}/{index}"))
         self._append(row, created.prompt)
         return _Episode(spec, index, created.episode_id, row, prompt_length=len(row.ids))
-
-    async def _sample(self, rows: Sequence[Row]) -> list[Sampled]:
-        def timed() -> list[Sampled]:
-            started = perf_counter()
-            turns = self.policy.sample_turn(rows)
-            self.sampling_seconds += perf_counter() - started
-            return turns
-
-        return await asyncio.get_running_loop().run_in_executor(self.thread, timed)
 
     async def _step(self, episode: _Episode, turn: Sampled) -> _Episode:
         """Plays one turn, and ends the episode where there is no room for another."""

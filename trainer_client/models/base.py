@@ -87,7 +87,7 @@ class Demonstrator:
         self._operations = [operation for _, operation in RIGHT_OPERATIONS]
         self._operations += ["hardcode_tests"] * settings.hacking_weight
 
-    def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
+    async def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
         """Draws a turn for each row. The log-probabilities are not known and given as 0."""
         turns = []
         for row in rows:

@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
+from trainer_client.models.packed import use_packed_attention
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -34,5 +36,6 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
     if not isinstance(template, str) or not isinstance(end_of_turn, str):
         raise ValueError(f"{folder}: a chat template and an eos_token are needed; is it an instruct model?")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
+    use_packed_attention(model)
     tokenizer_json = tokenizer.backend_tokenizer.to_str().encode()
     return LoadedModel(model, tokenizer, tokenizer_json, template, end_of_turn)

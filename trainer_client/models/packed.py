@@ -7,6 +7,7 @@ through to the attention function, so any model that goes by its attention inter
 Shape letters: T tokens of the whole line, H query heads, G key heads (H a multiple of G), D width of a head.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -80,6 +81,14 @@ def hidden_states(model: PreTrainedModel, token_ids_T: Tensor, positions_T: Tens
     )
     hidden: Tensor = output.last_hidden_state[0]
     return hidden
+
+
+def common_length(sequences: Sequence[Sequence[int]]) -> int:
+    """Returns how many tokens all the sequences begin with in common."""
+    # All others lie between the least and the greatest one.
+    first, last = min(sequences), max(sequences)
+    differ = (place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return next(differ, min(len(first), len(last)))
 
 
 def use_packed_attention(model: PreTrainedModel) -> None:

@@ -5,24 +5,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from torch import Tensor
 
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Row:
-    """The sequence of one live episode, which only grows, and what a policy keeps beside it."""
+    """The sequence of one live episode, which only grows. A policy may keep something beside it while it lives."""
 
     ids: list[int]
     """Everything so far: prompt, sampled turns and observations."""
     random: Random
     """All randomness of the episode's turns, so that its draws do not depend on the other rows of a batch."""
-    cache: Tensor | None = None
-    """Keys and values of the first L ids, of shape (layers, 2, heads, L, head width), with L < len(ids)."""
-
-    @property
-    def cached_length(self) -> int:
-        """L, the number of ids that the model has seen."""
-        return 0 if self.cache is None else self.cache.shape[3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +41,5 @@ class Policy(Protocol):
     def max_new_tokens(self) -> int:
         """The ids that a turn has at most."""
 
-    def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
-        """Returns one turn for each row, and appends nothing. Equal rows in equal order give equal turns."""
+    async def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
+        """Returns one turn for each row, and appends nothing. May be called again before it has returned."""
