@@ -83,7 +83,7 @@ def hidden_states(model: PreTrainedModel, token_ids_T: Tensor, positions_T: Tens
     return hidden
 
 
-def common_length(sequences: Sequence[Sequence[int]]) -> int:
+def common_length(sequences: Sequence[list[int]]) -> int:
     """Returns how many tokens all the sequences begin with in common."""
     # All others lie between the least and the greatest one.
     first, last = min(sequences), max(sequences)
