@@ -90,6 +90,18 @@ async def test_batches_do_not_depend_on_how_fast_the_gym_is(gym: FakeGym) -> Non
     assert second.timing.waiting_seconds > 0.08
 
 
+async def test_with_continuous_batching_no_episode_waits_for_another(gym: FakeGym) -> None:
+    policy = DicePolicy()
+    expected = await play(DicePolicy())
+    gym.lose_steps_of["train/0/a", 2] = 1
+
+    played = await play(policy, continuous_batching=True)
+
+    assert played.trajectories == expected.trajectories
+    assert {len(batch) for batch in policy.batches} == {1}
+    assert played.replayed == 1
+
+
 async def test_a_lost_episode_has_its_cohort_played_again_to_the_same_result(gym: FakeGym) -> None:
     expected = await play(DicePolicy())
     gym.lose_steps_of["train/0/a", 2] = 1

@@ -48,6 +48,9 @@ class RunConfig:
     """Tokens that one turn may sample at most."""
     cohort_size: int = 32
     """Episodes that are sampled in one batch. Another size changes the order of sums, and with it the run."""
+    continuous_batching: bool = False
+    """Let every episode sample as soon as its observation is back, with whatever else is being sampled then. Faster
+    where turns are of different lengths, but a run cannot be repeated to the last bit."""
     temperature: float = 1.0
     """Temperature of sampling; the trainer differentiates the same distribution."""
     reward: str = "hidden"

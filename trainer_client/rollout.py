@@ -56,8 +56,8 @@ class RolloutSettings:
     """0 for the toolset's own, -1 for any number."""
     cohort_size: int = 32
     """Episodes that are sampled in one batch; part of what makes a run repeatable."""
-    lock_step: bool = True
-    """Whether the episodes of a cohort wait for each other."""
+    continuous_batching: bool = False
+    """Whether each episode goes on as soon as its observation is back, instead of waiting for its cohort."""
     tries: int = 3
     """How often a cohort is played before the episodes that the gym lost are left out."""
 
@@ -116,7 +116,7 @@ async def play_groups(
             "give it more, or set cohort_size to that or less"
         )
     live = min(COHORTS_AT_A_TIME, capacity // settings.cohort_size) * settings.cohort_size
-    size = settings.cohort_size if settings.lock_step else 1
+    size = 1 if settings.continuous_batching else settings.cohort_size
     places = [(spec, index) for spec in groups for index in range(spec.size)]
     cohorts = [places[start : start + size] for start in range(0, len(places), size)]
     session = _Session(gym, policy, settings, asyncio.Semaphore(live // size))

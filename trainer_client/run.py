@@ -158,6 +158,7 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         max_turns=config.max_turns,
         max_edits=config.max_edits,
         cohort_size=config.cohort_size,
+        continuous_batching=config.continuous_batching,
     )
     return Session(
         config,
@@ -292,6 +293,7 @@ def sampler(session: Session, model: PreTrainedModel, step: int) -> Sampler:
         max_new_tokens=session.config.max_new_tokens,
         temperature=session.config.temperature,
         version=f"{session.config.name}/step-{step}",
+        continuous=session.config.continuous_batching,
     )
 
 
