@@ -1,10 +1,29 @@
 """Rows of metrics for tests."""
 
 from trainer_client.behaviour import Behaviour
-from trainer_client.metrics import Evaluation, History, Seconds, StepRow, TaskCount
+from trainer_client.metrics import ColdStart, Evaluation, History, Seconds, StepRow, TaskCount
 from trainer_client.update import UpdateStats
 
-BEHAVIOUR = Behaviour(reads=1.0, tests=0.5, edits=1.0, failed=0.25, malformed=0.0, turns=3.5, public_only=0.0)
+BEHAVIOUR = Behaviour(
+    reads=1.0,
+    tests=0.5,
+    edits=1.0,
+    failed=0.25,
+    malformed=0.0,
+    turns=3.5,
+    public_only=0.0,
+    failures={"not_read": 0.25},
+)
+COLD_START = ColdStart(
+    played=20,
+    kept=18,
+    rejected={"unresolved": 2},
+    tokens=1800,
+    said=360,
+    behaviour=BEHAVIOUR,
+    losses=(2.5, 0.25),
+    seconds=Seconds(learning=2.0),
+)
 
 
 def make_row(step: int) -> StepRow:

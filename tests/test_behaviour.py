@@ -28,7 +28,14 @@ def test_calls_are_counted_per_episode() -> None:
     seen = observe([first, second])
 
     assert seen == Behaviour(
-        reads=1.0, tests=0.5, edits=0.5, failed=1.0, malformed=0.5, turns=3.5, public_only=0.0
+        reads=1.0,
+        tests=0.5,
+        edits=0.5,
+        failed=1.0,
+        malformed=0.5,
+        turns=3.5,
+        public_only=0.0,
+        failures={"bad": 1.0},
     )
 
 
@@ -39,6 +46,17 @@ def test_the_tools_of_both_toolsets_count_alike() -> None:
     seen = observe([make_trajectory(turns=_turns(4), results=results)])
 
     assert (seen.reads, seen.edits, seen.tests) == (1.0, 2.0, 1.0)
+
+
+def test_a_call_of_an_unknown_tool_could_be_read() -> None:
+    """It failed, and is not malformed; the kinds of failure are kept apart, the most frequent first."""
+    kinds = ("malformed_call", "unknown_tool", "unknown_tool")
+    results = [ToolResult("", "", is_error=True, error_kind=kind) for kind in kinds]
+
+    seen = observe([make_trajectory(turns=_turns(3), results=results)])
+
+    assert (seen.failed, seen.malformed) == (3.0, 1.0)
+    assert list(seen.failures.items()) == [("unknown_tool", 2.0), ("malformed_call", 1.0)]
 
 
 @pytest.mark.parametrize(

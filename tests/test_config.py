@@ -56,6 +56,11 @@ def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
         ("weight_decay", -0.1, "0 or more"),
         ("reward", "best", "hidden, public, fraction"),
         ("toolset", "all", "menu, coding"),
+        ("demonstrations", -1, "set it to 0 or more"),
+        ("demonstrations_test_first", True, "set it to 1 or more"),
+        ("cold_start_steps", 0, "set it to 1 or more"),
+        ("cold_start_learning_rate", 0.0, "above 0"),
+        ("cold_start_foresight", -1.0, "0 or more"),
         ("name", "../x", "slashes"),
     ],
 )

@@ -30,13 +30,13 @@ SERVICE_FLOORS = [
 TRAINER_FLOORS = [
     {"run"},
     {"report"},
-    {"run_folder", "console", "dashboard", "evaluate", "models.base"},
+    {"run_folder", "console", "dashboard", "evaluate", "cold_start", "models.base"},
     {"result"},
     {"metrics"},
-    {"behaviour", "statistics", "update", "rollout"},
+    {"behaviour", "statistics", "update", "supervised", "rollout"},
     {"gym", "collate", "objective"},
-    {"link", "models.sampler", "models.load", "models.tiny", "checkpoint"},
-    {"wire", "endpoint", "models.policy", "models.corpus"},
+    {"link", "models.sampler", "models.load", "models.tiny", "checkpoint", "models.demonstrator"},
+    {"wire", "endpoint", "models.policy", "models.packed", "models.corpus"},
     {"trajectory", "errors", "config"},
 ]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.rows import make_evaluation, make_history, make_row
+from tests.rows import COLD_START, make_evaluation, make_history, make_row
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole, clock
 from trainer_client.metrics import History, Seconds, append_row, choose, read_history, rewind
 from trainer_client.report import write_report
-from trainer_client.result import CHOSEN, START, result_of
+from trainer_client.result import CHOSEN, RAW, START, result_of
 from trainer_client.statistics import Interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -89,6 +89,52 @@ def test_a_result_needs_both_test_evaluations() -> None:
     history.add(make_evaluation(CHOSEN, 1, 8))
 
     assert result_of(history, "ab").difference == Interval(0.375, 0.375, 0.375)
+
+
+def test_a_cold_start_is_compared_with_what_was_before_and_after() -> None:
+    """2, 8 and 12 of 16 on each of two tasks: three policies, three differences."""
+    history = make_history(steps=1)
+    history.add(COLD_START)
+    history.add(make_evaluation(START, 0, 8))
+    history.add(make_evaluation(CHOSEN, 1, 12))
+    with pytest.raises(ValueError, match="not been played"):
+        result_of(history, "ab")
+
+    history.add(make_evaluation(RAW, 0, 2))
+    result = result_of(history, "ab")
+
+    assert [name for name, _ in result.policies] == ["raw", "start", "step 1"]
+    assert {name: difference.estimate for name, difference in result.differences} == {
+        "start - raw": 0.375,
+        "step 1 - raw": 0.625,
+        "step 1 - start": 0.25,
+    }
+
+
+def test_a_cold_start_shows_in_report_and_summary(tmp_path: Path) -> None:
+    history = make_history(steps=1)
+    history.add(COLD_START)
+    for label, step, passed in ((RAW, 0, 2), (START, 0, 8), (CHOSEN, 1, 12)):
+        history.add(make_evaluation(label, step, passed))
+    result = result_of(history, "ab")
+    file = io.StringIO()
+
+    report = write_report(tmp_path, RunConfig(name="x"), {}, history, result)
+    RunConsole(1, Console(file=file, width=120)).summary(result, history.seconds, report)
+
+    for shown in ("18 of 20 demonstrations", "2 unresolved", "100 tokens each, 20 of them", "not_read 0.25"):
+        assert shown in report.read_text()
+    for shown in ("raw", "step 1 - raw", "+0.62", "not_read 0.25"):
+        assert shown in file.getvalue()
+
+
+def test_going_back_to_before_the_cold_start_forgets_it(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    append_row(path, COLD_START)
+    append_row(path, make_row(1))
+
+    assert rewind(path, 0).rows == [COLD_START]
+    assert rewind(path, -1).rows == []
 
 
 def test_pass_at_k_needs_as_many_episodes() -> None:

@@ -13,10 +13,12 @@ from rich.console import Console
 
 from tests.conftest import fake_sandbox, gym_over
 from trainer_client import gym as gym_module
+from trainer_client.checkpoint import state_hash
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.endpoint import Endpoint
 from trainer_client.metrics import read_history
+from trainer_client.models.load import load_model
 from trainer_client.models.tiny import build_tiny
 from trainer_client.run import FINISHED, INTERRUPTED, choose_groups, is_due, run
 from trainer_client.run_folder import RUNS
@@ -33,6 +35,18 @@ CONFIG = RunConfig(
     max_turns=1,
     reward="fraction",
 )
+
+
+COLD: dict[str, Any] = {
+    "name": "x",
+    "demonstrations": 1,
+    "cold_start_steps": 4,
+    "cold_start_batch": 4,
+    "cold_start_learning_rate": 3e-3,
+    "max_new_tokens": 8,
+    "max_turns": 3,
+}
+"""A small cold start."""
 
 
 @pytest.fixture
@@ -95,6 +109,66 @@ def _cancel_after(step: int) -> None:
     task: Any = asyncio.current_task()
     if step == 1:
         task.cancel()
+
+
+async def test_a_cold_start_comes_before_the_first_step_and_three_policies_are_tested(
+    config: RunConfig,
+) -> None:
+    """Before it, after it, and the chosen one; checkpoint 0 is what came of it."""
+    file = io.StringIO()
+
+    assert await run(replace(config, **COLD), False, _console(file)) == FINISHED
+
+    history = read_history(RUNS / "x" / "metrics.jsonl")
+    assert history.cold_start is not None
+    assert history.cold_start.kept == 20
+    assert len(history.cold_start.losses) == 4
+    assert history.cold_start.losses[-1] < history.cold_start.losses[0]
+    assert {"test/raw", "test/start"} <= {row.label for row in history.evaluations}
+    raw, start = (
+        load_model(path).model for path in (Path(config.start), RUNS / "x" / "checkpoints/step-000")
+    )
+    assert state_hash(raw) != state_hash(start)
+    result = json.loads((RUNS / "x" / "result.json").read_text())
+    assert set(result["test_differences"]) >= {"start - raw"}
+    assert "Cold start: 20 demonstrations resolved" in file.getvalue()
+    assert "Cold start" in (RUNS / "x" / "report.html").read_text()
+
+
+async def test_a_cold_start_that_was_interrupted_starts_over(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing half-learned is saved, and the run is the one that it would have been in one piece."""
+    assert await run(replace(config, **COLD), False, _console(io.StringIO())) == FINISHED
+
+    console = _console(file := io.StringIO())
+    monkeypatch.setattr(console, "cold_step", lambda row, steps: _cancel_after(row.step))
+    assert await run(replace(config, **COLD | {"name": "y"}), False, console) == INTERRUPTED
+    assert list((RUNS / "y" / "checkpoints").iterdir()) == []
+    assert "--resume --name y" in file.getvalue()
+
+    assert await run(RunConfig(name="y"), True, _console(io.StringIO())) == FINISHED
+
+    histories = [read_history(RUNS / name / "metrics.jsonl") for name in ("x", "y")]
+    assert histories[0].cold_start
+    assert histories[1].cold_start
+    assert histories[0].cold_start.losses == histories[1].cold_start.losses
+    hashes = [json.loads((RUNS / name / "result.json").read_text())["weights_sha256"] for name in ("x", "y")]
+    assert hashes[0] == hashes[1]
+
+
+async def test_a_cold_start_that_is_over_is_not_repeated(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = _console(io.StringIO())
+    monkeypatch.setattr(console, "step", lambda row: _cancel_after(row.step))
+    assert await run(replace(config, **COLD), False, console) == INTERRUPTED
+    before = read_history(RUNS / "x" / "metrics.jsonl").cold_start
+
+    assert await run(RunConfig(name="x"), True, _console(file := io.StringIO())) == FINISHED
+
+    assert "Cold start" not in file.getvalue()
+    assert read_history(RUNS / "x" / "metrics.jsonl").cold_start == before
 
 
 def test_tasks_are_drawn_from_seed_and_step_alone() -> None:

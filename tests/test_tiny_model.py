@@ -6,8 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.trajectories import make_trajectory
-from trainer_client.models.base import BaseSettings, Demonstrator, supervise
+from trainer_client.models.base import BaseSettings, NoisyDemonstrator
 from trainer_client.models.load import LoadedModel, load_model
 from trainer_client.models.policy import Row
 from trainer_client.models.tiny import build_tiny
@@ -93,7 +92,7 @@ def test_the_template_only_appends(tiny: LoadedModel) -> None:
 async def demonstrate(tiny: LoadedModel, conversation: list[dict[str, str]], times: int) -> list[str]:
     text = tiny.tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
     ids = tiny.tokenizer.encode(text, add_special_tokens=False)
-    demonstrator = Demonstrator(tiny.tokenizer, BaseSettings())
+    demonstrator = NoisyDemonstrator(tiny.tokenizer, BaseSettings())
     turns = await demonstrator.sample_turn([Row(list(ids), Random(f"{time}")) for time in range(times)])
     return [tiny.tokenizer.decode(turn.token_ids) for turn in turns]
 
@@ -118,21 +117,3 @@ async def test_what_the_demonstrator_read_makes_the_right_edit_likelier(tiny: Lo
 
     assert share(blind) < 0.22
     assert 0.22 < share(reading) < 0.6
-
-
-def test_supervision_makes_the_demonstrations_likelier(folder: Path) -> None:
-    tiny = load_model(folder)
-    trajectory = make_trajectory()
-    settings = BaseSettings(steps=20, batch_size=2)
-
-    def logprob() -> float:
-        ids = torch.tensor([trajectory.token_ids])
-        with torch.inference_mode():
-            scores = torch.log_softmax(tiny.model(input_ids=ids).logits[0, :-1], dim=-1)
-        chosen = scores.gather(1, ids[0, 1:, None])[:, 0]
-        return float(chosen[torch.tensor(trajectory.mask[1:])].mean())
-
-    before = logprob()
-    supervise(tiny.model, [trajectory, trajectory], settings)
-
-    assert logprob() > before + 1.0

@@ -44,6 +44,18 @@ class RunConfig:
     """Successful edits per episode at most; 0 for the toolset's own, -1 for any number."""
     start: str = ""
     """Model folder to start from; left out, the built-in starting policy is made once and kept."""
+    demonstrations: int = 0
+    """Scripted episodes per training task that the policy learns from before step 1; 0 for no cold start."""
+    demonstrations_test_first: bool = False
+    """Demonstrations run the tests before they hand in."""
+    cold_start_steps: int = 60
+    """Steps of supervised learning from the demonstrations."""
+    cold_start_batch: int = 16
+    """Demonstrations per step of the cold start."""
+    cold_start_learning_rate: float = 1e-4
+    """Learning rate of AdamW in the cold start: rises over its first tenth, then falls to 0 in a straight line."""
+    cold_start_foresight: float = 0.0
+    """Weight, in the cold start, of the loss on what the gym answers next to that on what the policy says."""
     max_new_tokens: int = 24
     """Tokens that one turn may sample at most."""
     cohort_size: int = 32
@@ -94,6 +106,9 @@ class RunConfig:
             "test_episodes": 1,
             "max_turns": 0,
             "max_edits": -1,
+            "demonstrations": 0,
+            "cold_start_steps": 1,
+            "cold_start_batch": 1,
             "max_new_tokens": 1,
             "cohort_size": 1,
             "epochs": 1,
@@ -105,6 +120,7 @@ class RunConfig:
         for field in (
             "temperature",
             "learning_rate",
+            "cold_start_learning_rate",
             "adam_epsilon",
             "clip_low",
             "clip_high",
@@ -118,8 +134,11 @@ class RunConfig:
         for field in ("beta1", "beta2"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(f"{field} is {getattr(self, field)}: set it to 0 or more and below 1")
-        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise ValueError(f"weight_decay is {self.weight_decay}: set it to 0 or more")
+        for field in ("weight_decay", "cold_start_foresight"):
+            if not (getattr(self, field) >= 0 and math.isfinite(getattr(self, field))):
+                raise ValueError(f"{field} is {getattr(self, field)}: set it to 0 or more")
+        if self.demonstrations_test_first and not self.demonstrations:
+            raise ValueError("demonstrations_test_first is set and demonstrations is 0: set it to 1 or more")
         for field, choices in {"reward": REWARDS, "toolset": TOOLSETS}.items():
             if getattr(self, field) not in choices:
                 raise ValueError(f"{field} is {getattr(self, field)!r}: choose one of {', '.join(choices)}")

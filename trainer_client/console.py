@@ -3,7 +3,7 @@
 In a terminal a last, moving line tells what is going on. Without one (a file, a pipe) there are plain lines only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -13,8 +13,10 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from trainer_client.behaviour import Behaviour
 from trainer_client.metrics import Evaluation, Seconds, StepRow
 from trainer_client.result import Result
+from trainer_client.supervised import SupervisedStep
 
 WIDTH_WITHOUT_TERMINAL = 120
 
@@ -53,6 +55,18 @@ class RunConsole:
     def notice(self, text: str) -> None:
         """Prints a line that must not be overlooked."""
         self._console.print(Text(f"! {text}", style="yellow"))
+
+    def demonstrations(self, kept: int, rejected: Mapping[str, int]) -> None:
+        """Says how many demonstrations are learned from, and what became of the others."""
+        others = "".join(f", {count} {status}" for status, count in rejected.items())
+        self._console.print(Text(f"Cold start: {kept} demonstrations resolved{others}"))
+
+    def cold_step(self, row: SupervisedStep, steps: int) -> None:
+        """Shows a step of the cold start on the moving line, and prints the line of every tenth of them."""
+        text = f"cold start {row.step}/{steps}  loss {row.loss:.3f}  {row.tokens} tokens  {row.seconds:.1f} s"
+        self.doing(text)
+        if row.step % max(1, steps // 10) == 0 or row.step in (1, steps):
+            self._console.print(Text(text))
 
     def step(self, row: StepRow) -> None:
         """Prints the line of a step."""
@@ -93,14 +107,22 @@ class RunConsole:
         table.add_column("test tasks")
         table.add_column("pass@1 [95%]")
         table.add_column("pass@8")
-        for name, evaluation in (("start", result.start), (f"step {result.chosen.step}", result.trained)):
+        for name, evaluation in result.policies:
             table.add_row(name, str(evaluation.pass_at_1), percentage_or_dash(evaluation.pass_at(8)))
-        table.add_row("difference, paired", result.difference.signed, "", style="bold")
+        for name, difference in result.differences:
+            table.add_row(f"difference, paired: {name}", difference.signed, "", style="bold")
+        calls = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+        for title in ("calls per episode", "turns", *COUNTED, "failed by kind"):
+            calls.add_column(title)
+        for name, evaluation in result.policies:
+            seen = evaluation.behaviour
+            calls.add_row(name, f"{seen.turns:.2f}", *counted(seen), by_kind(seen))
         self._console.print()
         self._console.print(
             f"Chosen on validation: step {result.chosen.step}, pass@1 {result.chosen.pass_at_1}"
         )
         self._console.print(table)
+        self._console.print(calls)
         self._console.print(f"Time        {time_split(seconds)}")
         self._console.print(f"Weights     sha256 {result.weights_sha256}")
         self._console.print(f"Report      {report}")
@@ -116,6 +138,20 @@ def clock(seconds: float) -> str:
 def percentage_or_dash(value: float | None) -> str:
     """Returns a share with two decimals, a dash for one that could not be estimated."""
     return "-" if value is None else f"{value:.2f}"
+
+
+COUNTED = ("reads", "edits", "tests", "malformed", "failed")
+"""What the tables show of a behaviour, by the names of its fields."""
+
+
+def counted(behaviour: Behaviour) -> list[str]:
+    """Returns the figures of COUNTED, with two decimals."""
+    return [f"{getattr(behaviour, name):.2f}" for name in COUNTED]
+
+
+def by_kind(behaviour: Behaviour) -> str:
+    """Returns the failed calls by kind in the form not_read 0.31, malformed_call 0.02; a dash without any."""
+    return ", ".join(f"{kind} {count:.2f}" for kind, count in behaviour.failures.items()) or "-"
 
 
 def time_split(seconds: Seconds) -> str:

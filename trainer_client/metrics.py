@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from trainer_client.behaviour import Behaviour
 from trainer_client.statistics import Interval, pass_at_k, task_interval
@@ -106,23 +106,51 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdStart:
+    """What the policy learned from demonstrations before the first step."""
+
+    played: int
+    """Demonstrations."""
+    kept: int
+    """Demonstrations that the gym found resolved: those that were learned from."""
+    rejected: dict[str, int]
+    """The others by the status of their verdict."""
+    tokens: int
+    """Ids that the kept demonstrations hold, prompts and observations included."""
+    said: int
+    """Those of them that the demonstrator said."""
+    behaviour: Behaviour
+    """Of the kept demonstrations."""
+    losses: tuple[float, ...]
+    """The loss before each step, in nats per id that the demonstrator said."""
+    seconds: Seconds
+
+
+Row: TypeAlias = ColdStart | StepRow | Evaluation
+
+
+@dataclass(slots=True)
 class History:
     """The rows of a run, of each kind in the order in which they were written."""
 
     steps: list[StepRow] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
+    cold_start: ColdStart | None = None
 
     @property
-    def rows(self) -> list[StepRow | Evaluation]:
-        """All rows, steps first."""
-        return [*self.steps, *self.evaluations]
+    def rows(self) -> list[Row]:
+        """All rows: the cold start, the steps, the evaluations."""
+        return [*([self.cold_start] if self.cold_start else []), *self.steps, *self.evaluations]
 
-    def add(self, row: StepRow | Evaluation) -> None:
+    def add(self, row: Row) -> None:
         """Appends a row."""
-        if isinstance(row, StepRow):
-            self.steps.append(row)
-        else:
-            self.evaluations.append(row)
+        match row:
+            case ColdStart():
+                self.cold_start = row
+            case StepRow():
+                self.steps.append(row)
+            case Evaluation():
+                self.evaluations.append(row)
 
     def evaluation(self, label: str) -> Evaluation | None:
         """Returns the evaluation with this label, None if there is none yet."""
@@ -139,7 +167,7 @@ class History:
         return sum((row.seconds for row in self.rows), Seconds())
 
 
-def append_row(path: Path, row: StepRow | Evaluation) -> None:
+def append_row(path: Path, row: Row) -> None:
     """Appends one row to the file, so that it is on disk when this returns."""
     with path.open("a", encoding="utf-8") as file:
         file.write(_encode(row))
@@ -167,11 +195,15 @@ def read_history(path: Path) -> History:
 
 
 def rewind(path: Path, step: int) -> History:
-    """Drops the rows of the file that are later than a step, and returns the others."""
+    """Drops the rows of the file that are later than a step, and returns the others.
+
+    The cold start ends at step 0; step -1 is before it.
+    """
     history = read_history(path)
     kept = History(
         [row for row in history.steps if row.step <= step],
         [row for row in history.evaluations if row.step <= step],
+        history.cold_start if step >= 0 else None,
     )
     temporary = path.with_suffix(".tmp")
     temporary.write_text("".join(_encode(row) for row in kept.rows), encoding="utf-8")
@@ -189,18 +221,21 @@ def choose(validations: Sequence[Evaluation]) -> Evaluation:
     return min(validations, key=lambda row: (-row.pass_at_1.estimate, row.step))
 
 
-def _encode(row: StepRow | Evaluation) -> str:
-    kind = "step" if isinstance(row, StepRow) else "evaluation"
+_KINDS: dict[str, type[Row]] = {"cold_start": ColdStart, "step": StepRow, "evaluation": Evaluation}
+
+
+def _encode(row: Row) -> str:
+    kind = next(name for name, each in _KINDS.items() if isinstance(row, each))
     return json.dumps({"kind": kind, **asdict(row)}) + "\n"
 
 
-def _decode(content: dict[str, Any]) -> StepRow | Evaluation:
+def _decode(content: dict[str, Any]) -> Row:
     parts: dict[str, Callable[[Any], Any]] = {
         "behaviour": lambda value: Behaviour(**value),
         "update": lambda value: UpdateStats(**value),
         "seconds": lambda value: Seconds(**value),
         "tasks": lambda value: tuple(TaskCount(**task) for task in value),
+        "losses": tuple,
     }
-    kind = content.pop("kind")
-    values = {name: parts[name](value) if name in parts else value for name, value in content.items()}
-    return StepRow(**values) if kind == "step" else Evaluation(**values)
+    kind = _KINDS[content.pop("kind")]
+    return kind(**{name: parts[name](value) if name in parts else value for name, value in content.items()})

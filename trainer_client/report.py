@@ -6,10 +6,11 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
+from trainer_client.behaviour import Behaviour
 from trainer_client.config import RunConfig, field_docs
-from trainer_client.console import percentage_or_dash, time_split
+from trainer_client.console import COUNTED, by_kind, counted, percentage_or_dash, time_split
 from trainer_client.dashboard import draw_dashboard
-from trainer_client.metrics import Evaluation, History
+from trainer_client.metrics import ColdStart, Evaluation, History
 from trainer_client.result import Result
 
 STYLE = """
@@ -60,10 +61,15 @@ def _page(
         f"episodes each; toolset {escape(config.toolset)}, suite {escape(config.suite)}, seed {config.seed}</p>",
         _headline(result) if result else "<p>This run is not finished: there is no test figure yet.</p>",
         f'<div class="wide"><img alt="Dashboard of the run" src="data:image/png;base64,{image}"></div>',
+        _cold_start(history.cold_start) if history.cold_start else "",
         "<h2>Evaluations</h2>",
         "<p>pass@1 with the 95% bootstrap interval over tasks. The checkpoint is chosen on validation alone, ties go "
         "to the earlier one; the test tasks are played once for each policy that is reported.</p>",
         _evaluations(history, result),
+        "<h2>Behaviour</h2>",
+        "<p>Reads, edits and tests (in the coding toolset: commands) that were answered; malformed turns, in which no "
+        "call could be read; and all calls that came back as an error.</p>",
+        _behaviour(history),
         _per_task(result) if result else "",
         "<h2>Where the time went</h2>",
         f"<p>{escape(time_split(history.seconds))}</p>",
@@ -83,10 +89,15 @@ def _page(
 
 
 def _headline(result: Result) -> str:
+    raw = ((str(result.raw.pass_at_1), "test pass@1 before the cold start"),) if result.raw else ()
     figures = (
+        *raw,
         (str(result.trained.pass_at_1), f"test pass@1 of step {result.chosen.step}, 95% interval over tasks"),
         (str(result.start.pass_at_1), "test pass@1 of the starting policy"),
-        (result.difference.signed, "paired difference by task"),
+        *(
+            (difference.signed, f"paired difference by task, {name}")
+            for name, difference in result.differences
+        ),
         (
             f"{percentage_or_dash(result.trained.pass_at(8))} against {percentage_or_dash(result.start.pass_at(8))}",
             "test pass@8, trained against start",
@@ -103,7 +114,6 @@ def _headline(result: Result) -> str:
 
 def _evaluations(history: History, result: Result | None) -> str:
     def row(evaluation: Evaluation) -> tuple[str, ...]:
-        behaviour = evaluation.behaviour
         label = escape(evaluation.label)
         if result is not None and evaluation == result.chosen:
             label = f"<b>{label}</b> (chosen)"
@@ -112,45 +122,53 @@ def _evaluations(history: History, result: Result | None) -> str:
             str(evaluation.step),
             str(evaluation.pass_at_1),
             percentage_or_dash(evaluation.pass_at(8)),
-            f"{behaviour.reads:.2f}",
-            f"{behaviour.tests:.2f}",
-            f"{behaviour.edits:.2f}",
-            f"{behaviour.failed:.2f}",
-            f"{behaviour.public_only:.0%}",
+            f"{evaluation.behaviour.public_only:.0%}",
         )
 
-    head = (
-        "evaluation",
-        "step",
-        "pass@1",
-        "pass@8",
-        "reads",
-        "tests",
-        "edits",
-        "failed calls",
-        "public tests only",
-    )
+    head = ("evaluation", "step", "pass@1", "pass@8", "public tests only")
     return _table(head, (row(evaluation) for evaluation in history.evaluations))
 
 
+def _behaviour(history: History) -> str:
+    rows: list[tuple[str, Behaviour]] = [(row.label, row.behaviour) for row in history.evaluations]
+    if history.cold_start:
+        rows.insert(0, ("demonstrations that were kept", history.cold_start.behaviour))
+    return _table(
+        ("calls per episode", "turns", *COUNTED, "failed by kind"),
+        ((escape(label), f"{seen.turns:.2f}", *counted(seen), escape(by_kind(seen))) for label, seen in rows),
+    )
+
+
+def _cold_start(row: ColdStart) -> str:
+    others = "".join(f", {count} {escape(status)}" for status, count in row.rejected.items())
+    return (
+        f"<h2>Cold start</h2><p>{row.kept} of {row.played} demonstrations were resolved and learned from{others}: "
+        f"{row.tokens / row.kept:.0f} tokens each, {row.said / row.kept:.0f} of them said by the demonstrator. "
+        f"Loss {row.losses[0]:.3f} before the first of {len(row.losses)} steps, {row.losses[-1]:.3f} before the last, "
+        "in nats per token.</p>"
+    )
+
+
 def _per_task(result: Result) -> str:
+    counts = [{task.task_id: task for task in row.tasks} for _, row in result.policies]
     start = {task.task_id: task for task in result.start.tasks}
-    rows = []
-    for task in result.trained.tasks:
-        before = start.get(task.task_id)
-        rows.append(
-            (
-                _code(task.task_id),
-                f"{before.passed}/{before.episodes}" if before else "-",
-                f"{task.passed}/{task.episodes}",
-                f"{task.rate - before.rate:+.2f}" if before else "-",
-            )
+    rows = [
+        (
+            _code(task.task_id),
+            *(
+                f"{of[task.task_id].passed}/{of[task.task_id].episodes}" if task.task_id in of else "-"
+                for of in counts
+            ),
+            f"{task.rate - start[task.task_id].rate:+.2f}" if task.task_id in start else "-",
         )
-    return "<h2>Test tasks</h2>" + _table(("task", "start", f"step {result.chosen.step}", "difference"), rows)
+        for task in result.trained.tasks
+    ]
+    names = [name for name, _ in result.policies]
+    return "<h2>Test tasks</h2>" + _table(("task", *names, f"{names[-1]} - start"), rows)
 
 
 def _lost(history: History) -> str:
-    lost = sum(row.lost for row in history.rows)
+    lost = sum(row.lost for row in history.steps) + sum(row.lost for row in history.evaluations)
     if not lost:
         return "No episode was lost."
     return (

@@ -1,12 +1,13 @@
 """What a finished run claims: the chosen checkpoint against the starting policy on tasks that chose nothing."""
 
 from dataclasses import dataclass
+from itertools import combinations
 
 from trainer_client.metrics import Evaluation, History, choose
 from trainer_client.statistics import Interval, paired_difference
 
-START, CHOSEN = "test/start", "test/chosen"
-"""Labels of the two test evaluations."""
+RAW, START, CHOSEN = "test/raw", "test/start", "test/chosen"
+"""Labels of the test evaluations: before the cold start, where there is one, before step 1, and of the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,31 @@ class Result:
     """The chosen checkpoint on the same episodes of the test tasks."""
     weights_sha256: str
     """Hash of the chosen checkpoint's weights."""
+    raw: Evaluation | None = None
+    """The policy before the cold start on the same episodes of the test tasks; None without a cold start."""
 
     @property
     def difference(self) -> Interval:
         """Paired difference of pass@1, trained minus start, over the tasks that both have."""
-        start = {task.task_id: task.rate for task in self.start.tasks}
-        shared = [task for task in self.trained.tasks if task.task_id in start]
-        return paired_difference([task.rate for task in shared], [start[task.task_id] for task in shared])
+        return _difference(self.trained, self.start)
+
+    @property
+    def policies(self) -> tuple[tuple[str, Evaluation], ...]:
+        """What was played on the test tasks, by name, the earliest first."""
+        later = (("start", self.start), (f"step {self.chosen.step}", self.trained))
+        return (("raw", self.raw), *later) if self.raw else later
+
+    @property
+    def differences(self) -> tuple[tuple[str, Interval], ...]:
+        """Paired differences of pass@1 between the policies, by the names of both."""
+        pairs = combinations(self.policies, 2)
+        return tuple((f"{name} - {base}", _difference(row, other)) for (base, other), (name, row) in pairs)
+
+
+def _difference(row: Evaluation, base: Evaluation) -> Interval:
+    rates = {task.task_id: task.rate for task in base.tasks}
+    shared = [task for task in row.tasks if task.task_id in rates]
+    return paired_difference([task.rate for task in shared], [rates[task.task_id] for task in shared])
 
 
 def result_of(history: History, weights_sha256: str) -> Result:
@@ -36,6 +55,7 @@ def result_of(history: History, weights_sha256: str) -> Result:
     start = history.evaluation(START)
     # Where the start itself was chosen, it is not played a second time.
     trained = history.evaluation(CHOSEN) if chosen.step > 0 else start
-    if start is None or trained is None:
+    raw = history.evaluation(RAW)
+    if start is None or trained is None or (history.cold_start and raw is None):
         raise ValueError("the test tasks have not been played yet")
-    return Result(chosen, start, trained, weights_sha256)
+    return Result(chosen, start, trained, weights_sha256, raw)

@@ -1,8 +1,8 @@
 """The main job: `python -m trainer_client.run`.
 
-Starts from a policy that knows how to call tools and sometimes repairs a fault; lets it play groups of episodes in
-the gym; moves it towards what did better than its group; keeps a checkpoint every few steps; chooses one on the
-validation tasks and reports it on the test tasks.
+Starts from a policy that knows how to call tools and sometimes repairs a fault, if need be after a cold start on
+demonstrations; lets it play groups of episodes in the gym; moves it towards what did better than its group; keeps a
+checkpoint every few steps; chooses one on the validation tasks and reports it on the test tasks.
 
 Everything random comes from the seed and the place in the run, and an update is made in one piece between two
 awaits. So a run can be stopped anywhere (Ctrl-C once) and gone on with (--resume) to the same weights.
@@ -30,19 +30,21 @@ from trainer_client.checkpoint import (
     save_checkpoint,
     state_hash,
 )
+from trainer_client.cold_start import play_demonstrations, supervised_settings
 from trainer_client.collate import collate
 from trainer_client.config import RunConfig, parse_flags
 from trainer_client.console import RunConsole
 from trainer_client.errors import GymError, GymUnavailable
 from trainer_client.evaluate import evaluate
 from trainer_client.gym import GymClient
-from trainer_client.metrics import History, Seconds, StepRow, append_row, choose, rewind
+from trainer_client.metrics import ColdStart, History, Seconds, StepRow, append_row, choose, rewind
 from trainer_client.models.base import make_rl_base
-from trainer_client.models.load import load_model
+from trainer_client.models.demonstrator import Demonstrator
+from trainer_client.models.load import LoadedModel, load_model
 from trainer_client.models.sampler import Sampler
 from trainer_client.objective import group_advantages, reward_of, zero_advantage_share
 from trainer_client.report import write_report
-from trainer_client.result import CHOSEN, START, result_of
+from trainer_client.result import CHOSEN, RAW, START, result_of
 from trainer_client.rollout import GroupSpec, Played, RolloutSettings, play_groups
 from trainer_client.run_folder import (
     RunFolder,
@@ -54,6 +56,8 @@ from trainer_client.run_folder import (
     record_of,
     write_result,
 )
+from trainer_client.supervised import supervise
+from trainer_client.trajectory import Trajectory
 from trainer_client.update import make_optimizer, update_policy
 from trainer_client.wire import Tokenizer
 
@@ -72,11 +76,23 @@ class Session:
     gym: GymClient
     tokenizer: Tokenizer
     settings: RolloutSettings
-    model: PreTrainedModel
+    opened: Path
+    """The model folder that the policy was opened from."""
+    loaded: LoadedModel
     optimizer: torch.optim.Optimizer
     first: int
     """The step that the run goes on from; 0 for a new one."""
     console: RunConsole
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The policy's model, as it learns."""
+        return self.loaded.model
+
+    @property
+    def warm(self) -> bool:
+        """Whether the policy is ready for step 1: there is no cold start, or it is over."""
+        return not self.config.demonstrations or self.history.cold_start is not None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,6 +120,7 @@ async def run(config: RunConfig, resume: bool, console: RunConsole) -> int:
         async with GymClient.connect(on_notice=console.notice) as gym:
             session = await prepare(config, resume, gym, console)
             try:
+                await start_cold(session)
                 await learn(session)
                 await test(session)
                 finish(session)
@@ -123,10 +140,12 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
     """Makes the folder, the policy and the optimizer of a run, or opens those of an earlier one."""
     if resume:
         folder, config, earlier = open_run({"name": config.name})
+    # Until its cold start is over a run has no checkpoint.
+    if resume and (not config.demonstrations or any(folder.checkpoints.glob("step-*"))):
         first, start = latest_checkpoint(folder.checkpoints)
     else:
         console.doing("making the starting policy")
-        first, start = 0, Path(config.start) if config.start else await make_rl_base(gym)
+        first, start = 0, await starting_policy(config, gym)
     loaded = load_model(start)
     tokenizer = await gym.register_tokenizer(loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn)
     optimizer = make_optimizer(loaded.model, config)
@@ -139,14 +158,19 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
     }
     record = record_of(config, facts)
     if resume:
-        load_optimizer(start, optimizer)
-        history = rewind(folder.metrics, first)
-        console.say(f"{folder.path}: going on from step {first}")
+        begun = start.parent == folder.checkpoints
+        if begun:
+            load_optimizer(start, optimizer)
+        history = rewind(folder.metrics, first if begun else -1)
+        console.say(
+            f"{folder.path}: going on from step {first}" if begun else f"{folder.path}: starting over"
+        )
         for change in changes(earlier, record):
             console.notice(f"{change}: the result may differ from that of a run in one piece")
     else:
         folder, history = make_run(config, record), History()
-        save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
+        if not config.demonstrations:
+            save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
         console.say(
             f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"
         )
@@ -168,11 +192,65 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         gym,
         tokenizer,
         settings,
-        loaded.model,
+        start,
+        loaded,
         optimizer,
         first,
         console,
     )
+
+
+async def starting_policy(config: RunConfig, gym: GymClient) -> Path:
+    """Returns the model folder that a run starts from."""
+    return Path(config.start) if config.start else await make_rl_base(gym)
+
+
+async def start_cold(session: Session) -> None:
+    """Lets the policy learn from demonstrations and makes it checkpoint 0, unless that is done or not asked for."""
+    if session.warm:
+        return
+    config, console = session.config, session.console
+    started = perf_counter()
+    task_ids = await list_task_ids(session, "train")
+    total = config.demonstrations * len(task_ids)
+    demonstrator = Demonstrator(
+        session.loaded.tokenizer,
+        session.loaded.end_of_turn,
+        toolset=config.toolset,
+        tests_first=config.demonstrations_test_first,
+        max_new_tokens=config.max_new_tokens,
+    )
+
+    def on_progress(kept: int, played: Sequence[Trajectory]) -> None:
+        append_episodes(session.folder, played)
+        console.doing(f"cold start: {kept} of {total} demonstrations kept")
+
+    console.doing(f"cold start: playing {total} demonstrations")
+    shown = await play_demonstrations(
+        session.gym, demonstrator, task_ids, session.settings, config.demonstrations, on_progress
+    )
+    console.demonstrations(len(shown.kept), shown.rejected)
+    waited = perf_counter() - started
+    losses = []
+    for step in supervise(session.model, shown.kept, supervised_settings(config)):
+        losses.append(step.loss)
+        console.cold_step(step, config.cold_start_steps)
+        # Where the run can be stopped.
+        await asyncio.sleep(0)
+    row = ColdStart(
+        played=total,
+        kept=len(shown.kept),
+        rejected=shown.rejected,
+        tokens=sum(len(episode.token_ids) for episode in shown.kept),
+        said=sum(sum(episode.mask) for episode in shown.kept),
+        behaviour=observe(shown.kept),
+        losses=tuple(losses),
+        seconds=Seconds(waiting=waited, learning=perf_counter() - started - waited),
+    )
+    # In this order: a checkpoint says that there is nothing left to do here.
+    append_row(session.folder.metrics, row)
+    save_checkpoint(session.folder.checkpoints, 0, session.model, session.optimizer, session.opened)
+    session.history.add(row)
 
 
 async def learn(session: Session) -> None:
@@ -245,9 +323,15 @@ async def validate(session: Session, step: int) -> None:
 
 
 async def test(session: Session) -> None:
-    """Plays the test tasks once with the starting policy and once with the chosen checkpoint, the same episodes."""
+    """Plays the test tasks once with each policy that is reported, the same episodes.
+
+    These are the policy before the cold start, where there is one, that before step 1, and the chosen checkpoint.
+    """
     history, episodes = session.history, session.config.test_episodes
     chosen = choose(history.validations).step
+    if history.cold_start and history.evaluation(RAW) is None:
+        raw = load_model(await starting_policy(session.config, session.gym)).model
+        await evaluate_on(session, "test", raw, RAW, 0, episodes, stream="test")
     if history.evaluation(START) is None:
         await evaluate_on(session, "test", load_step(session, 0), START, 0, episodes, stream="test")
     if history.evaluation(CHOSEN) is None and chosen > 0:
@@ -332,9 +416,14 @@ def break_off(session: Session) -> None:
     session.console.doing("saving")
     history, folder, console = session.history, session.folder, session.console
     step = history.steps[-1].step if history.steps else session.first
-    save(session, step)
+    if session.warm:
+        save(session, step)
     report = write_report(folder.path, session.config, session.record, history, None)
-    console.say(f"Saved       step {step} of {session.config.steps}")
+    console.say(
+        f"Saved       step {step} of {session.config.steps}"
+        if session.warm
+        else "Saved       nothing: the cold start begins again"
+    )
     console.say(f"Report      {report}")
     console.say(f"Go on with  python -m trainer_client.run --resume --name {session.config.name}")
 

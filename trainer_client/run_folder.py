@@ -152,6 +152,12 @@ def write_result(folder: RunFolder, result: Result) -> None:
         "test_pass_at_8_start": result.start.pass_at(8),
         "test_pass_at_8": result.trained.pass_at(8),
     }
+    if result.raw:
+        content |= {
+            "test_pass_at_1_raw": asdict(result.raw.pass_at_1),
+            "test_pass_at_8_raw": result.raw.pass_at(8),
+            "test_differences": {name: asdict(difference) for name, difference in result.differences},
+        }
     _write_json(folder.path / "result.json", content)
 
 

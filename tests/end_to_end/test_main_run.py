@@ -14,6 +14,7 @@ import pytest
 from gym_service import control
 from gym_service.state import StateFolder
 from tests.engine import containers_of
+from trainer_client.models.tiny import build_tiny
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
@@ -44,7 +45,7 @@ class Trainer:
 
     def start(self, name, **settings):
         """Starts a run in the background."""
-        flags = [f"--{key}={value}" for key, value in (SMALL | settings).items()]
+        flags = [f"--{key.replace('_', '-')}={value}" for key, value in (SMALL | settings).items()]
         return subprocess.Popen(
             [sys.executable, "-m", "trainer_client.run", "--name", name, *flags],
             cwd=self.folder,
@@ -143,6 +144,24 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_result(trainer, reference):
     trainer.resume("stopped")
 
     assert trainer.result("stopped")["weights_sha256"] == trainer.result("reference")["weights_sha256"]
+
+
+def test_a_cold_start_teaches_a_model_that_knows_nothing(trainer):
+    build_tiny(trainer.folder / "raw")
+
+    output = trainer.run(
+        "cold",
+        start=trainer.folder / "raw",
+        demonstrations=4,
+        cold_start_steps=150,
+        cold_start_learning_rate=0.003,
+        steps=1,
+    )
+
+    assert "Cold start: 80 demonstrations resolved" in output
+    result = trainer.result("cold")
+    assert result["test_pass_at_1_raw"]["estimate"] == 0.0
+    assert result["test_pass_at_1_start"]["estimate"] > 0.3
 
 
 def test_a_service_killed_in_the_middle_is_waited_for_and_nothing_is_lost(trainer, reference):

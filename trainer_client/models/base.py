@@ -15,30 +15,24 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from inspect import getfile
 from pathlib import Path
 from random import Random
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from trainer_client.collate import collate
 from trainer_client.errors import GymUnavailable
 from trainer_client.gym import GymClient
+from trainer_client.models.demonstrator import OPERATIONS, find_repair
 from trainer_client.models.load import load_model
+from trainer_client.models.packed import use_packed_attention
 from trainer_client.models.policy import Row, Sampled
 from trainer_client.models.tiny import END_OF_TURN, build_tiny
 from trainer_client.rollout import GroupSpec, RolloutSettings, play_groups
+from trainer_client.supervised import SupervisedSettings, supervise
 from trainer_client.trajectory import Trajectory
 from trainer_client.wire import Task, Toolset
-
-RIGHT_OPERATIONS = (
-    (r"\b(min|max)\(", "swap_minmax"),
-    (r"//|/|%", "add_zero_guard"),
-    (r"\brange\(", "fix_range"),
-    (r"[<>]=?", "fix_comparison"),
-    (r"", "fix_init"),
-)
-"""What a reader would try, by the first pattern that the source has."""
 
 READ = r"<\|assistant\|><call> read </call><\|end\|><\|tool\|>(.*?)<\|end\|>"
 """A read and the source that answered it. The prompt too has the words of a call, but as no turn."""
@@ -74,18 +68,17 @@ class BaseSettings:
     """At the first step; falls to 0 in a straight line."""
 
 
-class Demonstrator:
-    """A policy that draws scripted turns."""
+class NoisyDemonstrator:
+    """A policy that draws scripted turns of the menu."""
 
-    version = "demonstrator"
+    version = "noisy demonstrator"
     temperature = 1.0
     max_new_tokens = 16
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, settings: BaseSettings) -> None:
         self._tokenizer = tokenizer
         self._settings = settings
-        self._operations = [operation for _, operation in RIGHT_OPERATIONS]
-        self._operations += ["hardcode_tests"] * settings.hacking_weight
+        self._operations = [*OPERATIONS, *["hardcode_tests"] * settings.hacking_weight]
 
     async def sample_turn(self, rows: Sequence[Row]) -> list[Sampled]:
         """Draws a turn for each row. The log-probabilities are not known and given as 0."""
@@ -105,7 +98,8 @@ class Demonstrator:
             return verb
         operation = random.choice(self._operations)
         if source and random.random() < self._settings.reading_rate:
-            operation = next(right for sign, right in RIGHT_OPERATIONS if re.search(sign, source[1]))
+            repair = find_repair(source[1])
+            operation = repair.operation if repair else operation
         return f"edit {operation}"
 
 
@@ -142,7 +136,15 @@ async def make_rl_base(
             gym, loaded.tokenizer, tokenizer.fingerprint, tasks, settings, info.capacity
         )
         with _one_thread():
-            supervise(loaded.model, demonstrations, settings)
+            learning = SupervisedSettings(
+                seed=settings.seed,
+                steps=settings.steps,
+                batch_size=settings.batch_size,
+                learning_rate=settings.learning_rate,
+                foresight=settings.foresight,
+            )
+            for _ in supervise(loaded.model, demonstrations, learning):
+                pass
         loaded.model.save_pretrained(making)
         # Whole or not at all; and if somebody else was quicker, theirs is the same.
         try:
@@ -155,7 +157,8 @@ async def make_rl_base(
 
 def _fingerprint(settings: BaseSettings, toolset: Toolset, tasks: Sequence[Task], start: Path) -> str:
     """Names everything that the weights depend on."""
-    sources = [Path(__file__), *sorted(start.iterdir())]
+    code = (make_rl_base, find_repair, supervise, use_packed_attention)
+    sources = [*(Path(getfile(each)) for each in code), *sorted(start.iterdir())]
     digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]
     names = [task.task_id for task in tasks]
     everything = json.dumps([asdict(settings), asdict(toolset), names, torch.__version__, digests])
@@ -181,41 +184,11 @@ async def _demonstrate(
         # A script samples nothing, so that the size of its batches does not matter.
         cohort_size=min(32, capacity),
     )
-    played = await play_groups(gym, Demonstrator(tokenizer, settings), groups, rollout)
+    played = await play_groups(gym, NoisyDemonstrator(tokenizer, settings), groups, rollout)
     if played.lost:
         # Fewer demonstrations would make another policy under the same name.
         raise GymUnavailable(f"The gym lost {played.lost} demonstrations. See: make gym-status")
     return played.trajectories
-
-
-def supervise(model: PreTrainedModel, demonstrations: Sequence[Trajectory], settings: BaseSettings) -> None:
-    """Trains the model in place to say what the demonstrations say, and to foresee what they are answered."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.0)
-    draw = Random(settings.seed)
-    model.train()
-    for step in range(settings.steps):
-        chosen = draw.sample(demonstrations, min(settings.batch_size, len(demonstrations)))
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * (1 - step / settings.steps)
-        optimizer.zero_grad(set_to_none=True)
-        _supervised_loss(model, chosen, settings.foresight).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    model.eval()
-
-
-def _supervised_loss(model: PreTrainedModel, chosen: Sequence[Trajectory], foresight: float) -> torch.Tensor:
-    batch = collate(chosen, [0.0] * len(chosen))
-    first = min(len(trajectory.prompt_ids) for trajectory in chosen)  # Nobody has to foresee the prompt.
-    hidden_BTD = model.base_model(input_ids=batch.token_ids_BT, use_cache=False).last_hidden_state
-    logits_BTV = model.get_output_embeddings()(hidden_BTD[:, first - 1 : -1])
-    next_BT1 = batch.token_ids_BT[:, first:].unsqueeze(-1)
-    logp_BT = logits_BTV.float().log_softmax(dim=-1).gather(-1, next_BT1).squeeze(-1)
-    said_BT = batch.policy_mask_BT[:, first:]
-    answered_BT = batch.attention_mask_BT[:, first:] & ~said_BT
-    said, answered = logp_BT[said_BT], logp_BT[answered_BT]
-    loss: torch.Tensor = -said.sum() / said.numel() - foresight * answered.sum() / max(answered.numel(), 1)
-    return loss
 
 
 @contextmanager
