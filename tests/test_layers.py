@@ -36,6 +36,8 @@ TRAINER_FLOORS = [
     {"behaviour", "statistics", "update", "supervised", "rollout"},
     {"gym", "collate", "objective"},
     {"link", "models.sampler", "models.load", "models.tiny", "checkpoint", "models.demonstrator"},
+    {"models.generation"},
+    {"models.slots"},
     {"wire", "endpoint", "models.policy", "models.packed", "models.corpus"},
     {"trajectory", "errors", "config"},
 ]
