@@ -5,6 +5,7 @@ from dataclasses import asdict, fields
 import pytest
 
 from trainer_client.config import RunConfig, field_docs, parse_flags, resumed
+from trainer_client.presets import PRESETS
 
 
 def test_every_setting_has_a_docstring() -> None:
@@ -37,6 +38,24 @@ def test_every_default_can_be_given_as_a_flag() -> None:
     assert RunConfig(**parse_flags(argv)[0]) == RunConfig()
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_sets_what_no_flag_does(preset: str) -> None:
+    """And its name is kept beside what it sets."""
+    given, _ = parse_flags(["--steps", "2", "--preset", preset])
+
+    assert given == {**PRESETS[preset], "preset": preset, "steps": 2}
+    assert RunConfig(**given).model == PRESETS[preset]["model"]
+
+
+def test_help_shows_what_presets_set(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_flags(["--help"])
+
+    shown = capsys.readouterr().out
+    assert all(f"{preset}: " in shown for preset in PRESETS)
+    assert "learning_rate=1e-06" in shown
+
+
 def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a name there is nothing to go on with."""
     with pytest.raises(SystemExit):
@@ -62,6 +81,10 @@ def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
         ("cold_start_learning_rate", 0.0, "above 0"),
         ("cold_start_foresight", -1.0, "0 or more"),
         ("name", "../x", "slashes"),
+        ("preset", "qwen", "qwen3-0.6b-menu"),
+        ("device", "gpu", "cuda:N"),
+        ("dtype", "int8", "float32, bfloat16"),
+        ("lora_rank", -1, "0 or more"),
     ],
 )
 def test_a_bad_setting_says_what_to_change(field: str, value: object, advice: str) -> None:

@@ -35,11 +35,22 @@ TRAINER_FLOORS = [
     {"metrics"},
     {"behaviour", "statistics", "update", "supervised", "rollout"},
     {"gym", "collate", "objective"},
-    {"link", "models.sampler", "models.load", "models.tiny", "checkpoint", "models.demonstrator"},
+    {
+        "link",
+        "models.sampler",
+        "models.find",
+        "models.load",
+        "models.lora",
+        "models.smollm",
+        "models.tiny",
+        "checkpoint",
+        "models.demonstrator",
+        "optimizer",
+    },
     {"models.generation"},
     {"models.slots"},
-    {"wire", "endpoint", "models.policy", "models.packed", "models.corpus"},
-    {"trajectory", "errors", "config"},
+    {"wire", "endpoint", "models.policy", "models.packed", "models.corpus", "models.cache"},
+    {"trajectory", "errors", "config", "presets"},
 ]
 
 

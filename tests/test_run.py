@@ -57,7 +57,7 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     async with gym_over(fake_sandbox, tmp_path) as gym:
         endpoint = Endpoint(gym.running.address, gym.running.token)
         monkeypatch.setattr(gym_module, "find_endpoint", lambda: endpoint)
-        yield replace(CONFIG, start=str(tmp_path / "start"))
+        yield replace(CONFIG, model=str(tmp_path / "start"))
 
 
 def _console(file: io.StringIO) -> RunConsole:

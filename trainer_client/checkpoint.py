@@ -1,6 +1,6 @@
 """Checkpoints: ordinary model folders that any tool can load, with what the trainer needs to go on.
 
-    checkpoints/step-010/   config.json, model.safetensors, tokenizer files, trainer.pt
+    checkpoints/step-010/   config.json, model.safetensors, tokenizer files, trainer.pt; with LoRA, adapter/
 
 A folder is written under another name and renamed when it is complete, so a folder that is there can be trusted.
 Only the newest one keeps trainer.pt, the state of the optimizer: it is twice the size of the weights.
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 from transformers import PreTrainedModel
+
+from trainer_client.models.lora import has_adapters, save_adapted
 
 TRAINER_FILE = "trainer.pt"
 TOKENIZER_FILES = (
@@ -53,12 +55,15 @@ def save_checkpoint(
         return folder
     partial = folder.with_name(f"partial-{folder.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
+    if has_adapters(model):
+        save_adapted(model, partial)
+    else:
+        model.save_pretrained(partial)
     for name in TOKENIZER_FILES:
         if (tokenizer / name).exists():
             shutil.copy(tokenizer / name, partial / name)
     torch.save({"step": step, "optimizer": optimizer.state_dict()}, partial / TRAINER_FILE)
-    for path in (*partial.iterdir(), partial):
+    for path in (*partial.rglob("*"), partial):
         _sync(path)
     partial.rename(folder)
     _sync(checkpoints)
@@ -82,7 +87,8 @@ def latest_checkpoint(checkpoints: Path) -> tuple[int, Path]:
 
 def load_optimizer(folder: Path, optimizer: torch.optim.Optimizer) -> None:
     """Loads the state of the optimizer from a checkpoint, in place."""
-    optimizer.load_state_dict(torch.load(folder / TRAINER_FILE, weights_only=True)["optimizer"])
+    saved = torch.load(folder / TRAINER_FILE, map_location="cpu", weights_only=True)
+    optimizer.load_state_dict(saved["optimizer"])
 
 
 def _sync(path: Path) -> None:

@@ -4,12 +4,16 @@ import argparse
 import ast
 import inspect
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from trainer_client.presets import PRESETS, described
+
 REWARDS = ("hidden", "public", "fraction")
 TOOLSETS = ("menu", "coding")
+DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,8 @@ class RunConfig:
 
     name: str = ""
     """Name of the run and of its folder below runs/; made up when left out."""
+    preset: str = ""
+    """Where the settings come from that no flag is given for; left out, from the defaults named here."""
     seed: int = 0
     """Everything random in the run comes from it: the choice of tasks, the episodes, the sampling."""
     threads: int = 1
@@ -42,8 +48,23 @@ class RunConfig:
     """Turns per episode at most; 0 for the toolset's own."""
     max_edits: int = 0
     """Successful edits per episode at most; 0 for the toolset's own, -1 for any number."""
-    start: str = ""
-    """Model folder to start from; left out, the built-in starting policy is made once and kept."""
+    model: str = ""
+    """Model folder, or the name of a model in the local cache of transformers or on its hub, or smollm2; left out,
+    the built-in starting policy is made once and kept."""
+    thinking: bool = False
+    """Let the model think before it speaks, where its chat template knows of that."""
+    dtype: str = "float32"
+    """Numbers that pass the model: float32, or bfloat16 with a copy of the weights in float32 that takes the steps."""
+    device: str = "auto"
+    """Where the model is: auto (the GPU where there is one), cpu, cuda or cuda:N."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them: less memory, about a third more time in training."""
+    lora_rank: int = 0
+    """Rank of LoRA adapters, which are then all that is trained; 0 trains the whole model."""
+    lora_alpha: float = 32.0
+    """What adapters add is scaled by lora_alpha / lora_rank."""
+    max_context_tokens: int = 0
+    """Tokens that an episode may have in all, so that memory is bounded; 0 for as many as the model can take."""
     demonstrations: int = 0
     """Scripted episodes per training task that the policy learns from before step 1; 0 for no cold start."""
     demonstrations_test_first: bool = False
@@ -109,6 +130,8 @@ class RunConfig:
             "demonstrations": 0,
             "cold_start_steps": 1,
             "cold_start_batch": 1,
+            "lora_rank": 0,
+            "max_context_tokens": 0,
             "max_new_tokens": 1,
             "cohort_size": 1,
             "epochs": 1,
@@ -118,6 +141,7 @@ class RunConfig:
             if getattr(self, field) < least:
                 raise ValueError(f"{field} is {getattr(self, field)}: set it to {least} or more")
         for field in (
+            "lora_alpha",
             "temperature",
             "learning_rate",
             "cold_start_learning_rate",
@@ -139,7 +163,11 @@ class RunConfig:
                 raise ValueError(f"{field} is {getattr(self, field)}: set it to 0 or more")
         if self.demonstrations_test_first and not self.demonstrations:
             raise ValueError("demonstrations_test_first is set and demonstrations is 0: set it to 1 or more")
-        for field, choices in {"reward": REWARDS, "toolset": TOOLSETS}.items():
+        if self.preset and self.preset not in PRESETS:
+            raise ValueError(f"preset is {self.preset!r}: choose one of {', '.join(PRESETS)}")
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
+            raise ValueError(f"device is {self.device!r}: choose auto, cpu, cuda or cuda:N")
+        for field, choices in {"reward": REWARDS, "toolset": TOOLSETS, "dtype": DTYPES}.items():
             if getattr(self, field) not in choices:
                 raise ValueError(f"{field} is {getattr(self, field)!r}: choose one of {', '.join(choices)}")
         if any(character in self.name for character in "/\\\0") or self.name.startswith("."):
@@ -160,15 +188,26 @@ def field_docs() -> dict[str, str]:
     }
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps everything but the presets, which have lines of their own."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            super(_HelpFormatter, self)._fill_text(line, width, "  ") for line in text.split("\n")
+        )
+
+
 def parse_flags(argv: Sequence[str] | None = None) -> tuple[dict[str, Any], bool]:
     """Parses the command line.
 
-    Returns the settings that were given, by field, and whether to go on with an earlier run. A setting that was
-    not given is absent, so that --resume can tell it from one that was.
+    Returns the settings that were given, by field, with those of a preset that is named, and whether to go on with
+    an earlier run. A setting that was not given is absent, so that --resume can tell it from one that was.
     """
     parser = argparse.ArgumentParser(
         prog="python -m trainer_client.run",
         description="Trains a policy in the gym and reports what it learned.",
+        epilog=described(),
+        formatter_class=_HelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument(
@@ -190,6 +229,7 @@ def parse_flags(argv: Sequence[str] | None = None) -> tuple[dict[str, Any], bool
     resume = bool(given.pop("resume"))
     if resume and not given.get("name"):
         parser.error("--resume needs --name, the run to go on with")
+    given = {**PRESETS.get(given.get("preset", ""), {}), **given}
     try:
         RunConfig(**given)
     except ValueError as error:

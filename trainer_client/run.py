@@ -9,6 +9,8 @@ awaits. So a run can be stopped anywhere (Ctrl-C once) and gone on with (--resum
 """
 
 import asyncio
+import inspect
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -40,7 +43,9 @@ from trainer_client.gym import GymClient
 from trainer_client.metrics import ColdStart, History, Seconds, StepRow, append_row, choose, rewind
 from trainer_client.models.base import make_rl_base
 from trainer_client.models.demonstrator import Demonstrator
-from trainer_client.models.load import LoadedModel, load_model
+from trainer_client.models.find import find_model
+from trainer_client.models.load import LoadedModel, choose_device, load_model, load_weights
+from trainer_client.models.lora import add_adapters, load_adapters
 from trainer_client.models.sampler import Sampler
 from trainer_client.objective import group_advantages, reward_of, zero_advantage_share
 from trainer_client.report import write_report
@@ -90,6 +95,11 @@ class Session:
         return self.loaded.model
 
     @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The ids that end a turn: that which the gym appends to one that was cut, then the model's own."""
+        return tuple(dict.fromkeys((*self.tokenizer.stop_token_ids, *self.loaded.stop_ids)))
+
+    @property
     def warm(self) -> bool:
         """Whether the policy is ready for step 1: there is no cold start, or it is over."""
         return not self.config.demonstrations or self.history.cold_start is not None
@@ -103,9 +113,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         console = RunConsole(config.steps)
         disable_progress_bar()
         torch.set_num_threads(config.threads)
+        # What cuBLAS asks for; read when the first GPU is used.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         return asyncio.run(run(config, resume, console))
-    except (GymError, OSError, ValueError) as error:
+    except (GymError, OSError, ValueError, ModuleNotFoundError) as error:
         print(error, file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
@@ -144,10 +156,16 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
     if resume and (not config.demonstrations or any(folder.checkpoints.glob("step-*"))):
         first, start = latest_checkpoint(folder.checkpoints)
     else:
-        console.doing("making the starting policy")
-        first, start = 0, await starting_policy(config, gym)
-    loaded = load_model(start)
-    tokenizer = await gym.register_tokenizer(loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn)
+        first, start = 0, await find_start(config, gym, console)
+    # Adapters go on from the model that they belong to, and a whole model from what it has become.
+    base = await find_start(config, gym, console) if resume and config.lora_rank else start
+    loaded = load(config, base)
+    base_hash = state_hash(loaded.model) if config.lora_rank else ""
+    if config.lora_rank:
+        add_adapters(loaded.model, config.lora_rank, config.lora_alpha, config.seed)
+        if resume:
+            load_adapters(loaded.model, start)
+    tokenizer = await register(gym, loaded)
     optimizer = make_optimizer(loaded.model, config)
     info = await gym.get_info()
     facts = {
@@ -155,6 +173,8 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         "gym image": info.image_digest,
         "gym runtime": info.runtime,
         "tokenizer": tokenizer.fingerprint,
+        "device": name_device(loaded.model.device),
+        **({"weights under the adapters": base_hash} if base_hash else {}),
     }
     record = record_of(config, facts)
     if resume:
@@ -178,7 +198,7 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         run_seed=config.seed,
         toolset=config.toolset,
         fingerprint=tokenizer.fingerprint,
-        max_context_tokens=loaded.model.config.max_position_embeddings,
+        max_context_tokens=context_tokens(config, loaded.model),
         max_turns=config.max_turns,
         max_edits=config.max_edits,
         cohort_size=config.cohort_size,
@@ -192,7 +212,7 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         gym,
         tokenizer,
         settings,
-        start,
+        base,
         loaded,
         optimizer,
         first,
@@ -200,9 +220,44 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
     )
 
 
-async def starting_policy(config: RunConfig, gym: GymClient) -> Path:
+async def find_start(config: RunConfig, gym: GymClient, console: RunConsole) -> Path:
     """Returns the model folder that a run starts from."""
-    return Path(config.start) if config.start else await make_rl_base(gym)
+    console.doing("making the starting policy")
+    # In a thread: fetching or converting takes a while, and the connection wants to be kept up.
+    return await asyncio.to_thread(find_model, config.model) if config.model else await make_rl_base(gym)
+
+
+def load(config: RunConfig, folder: Path) -> LoadedModel:
+    """Opens a model folder as the run's settings have it."""
+    return load_model(
+        folder,
+        getattr(torch, config.dtype),
+        choose_device(config.device),
+        gradient_checkpointing=config.gradient_checkpointing,
+        thinking=config.thinking,
+    )
+
+
+async def register(gym: GymClient, loaded: LoadedModel) -> Tokenizer:
+    """Makes the model's tokenizer known to the gym."""
+    known = inspect.signature(gym.register_tokenizer).parameters
+    arguments: dict[str, Any] = (
+        {"template_arguments": loaded.template_arguments} if "template_arguments" in known else {}
+    )
+    return await gym.register_tokenizer(
+        loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn, **arguments
+    )
+
+
+def name_device(device: torch.device) -> str:
+    """Returns what kind of device it is, to be compared."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def context_tokens(config: RunConfig, model: PreTrainedModel) -> int:
+    """Returns the tokens that an episode may have: what the model can take, or less where that is asked for."""
+    most = int(model.config.get_text_config().max_position_embeddings)
+    return min(most, config.max_context_tokens or most)
 
 
 async def start_cold(session: Session) -> None:
@@ -330,7 +385,8 @@ async def test(session: Session) -> None:
     history, episodes = session.history, session.config.test_episodes
     chosen = choose(history.validations).step
     if history.cold_start and history.evaluation(RAW) is None:
-        raw = load_model(await starting_policy(session.config, session.gym)).model
+        folder = await find_start(session.config, session.gym, session.console)
+        raw = load_weights(folder, getattr(torch, session.config.dtype), session.model.device)
         await evaluate_on(session, "test", raw, RAW, 0, episodes, stream="test")
     if history.evaluation(START) is None:
         await evaluate_on(session, "test", load_step(session, 0), START, 0, episodes, stream="test")
@@ -373,7 +429,7 @@ def sampler(session: Session, model: PreTrainedModel, step: int) -> Sampler:
     """Returns the policy that samples from a model with the run's settings."""
     return Sampler(
         model,
-        stop_ids=session.tokenizer.stop_token_ids,
+        stop_ids=session.stop_ids,
         max_new_tokens=session.config.max_new_tokens,
         temperature=session.config.temperature,
         version=f"{session.config.name}/step-{step}",
@@ -398,7 +454,8 @@ def save(session: Session, step: int) -> None:
 
 def load_step(session: Session, step: int) -> PreTrainedModel:
     """Loads the model of a checkpoint."""
-    return load_model(checkpoint_folder(session.folder.checkpoints, step)).model
+    folder = checkpoint_folder(session.folder.checkpoints, step)
+    return load_weights(folder, getattr(torch, session.config.dtype), session.model.device)
 
 
 def finish(session: Session) -> None:

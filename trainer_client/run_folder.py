@@ -106,7 +106,8 @@ def open_run(given: Mapping[str, Any], runs: Path = RUNS) -> tuple[RunFolder, Ru
 
 def record_of(config: RunConfig, gym: Mapping[str, str]) -> dict[str, str]:
     """Returns the facts that are no settings and still enter the numbers, with those about the gym."""
-    libraries = {name: version(name) for name in LIBRARIES}
+    used = (*LIBRARIES, "peft") if config.lora_rank else LIBRARIES
+    libraries = {name: version(name) for name in used}
     machine = {
         "python": platform.python_version(),
         "cpu kernels": torch.backends.cpu.get_cpu_capability(),

@@ -16,7 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from trainer_client.models.packed import SharedPrefix, hidden_states
+from trainer_client.models.packed import SharedPrefix, common_length, hidden_states
+from trainer_client.optimizer import MasterAdamW
 from trainer_client.trajectory import Trajectory
 
 
@@ -73,19 +74,17 @@ def supervise(
 ) -> Iterator[SupervisedStep]:
     """Trains the model in place, a step each time that the next one is asked for."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=0.0)
+    optimizer = MasterAdamW(parameters, lr=settings.learning_rate, weight_decay=0.0)
     draw = Random(settings.seed)
     for step in range(settings.steps):
         started = perf_counter()
         chosen = draw.sample(episodes, min(settings.batch_size, len(episodes)))
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _rate(step, settings)
-        model.train()
         optimizer.zero_grad(set_to_none=True)
         loss = add_gradient(model, chosen, settings.foresight, settings.microbatch_tokens)
         clip_grad_norm_(parameters, settings.max_grad_norm)
         optimizer.step()
-        model.eval()
         tokens = sum(len(turn.action_ids) for episode in chosen for turn in episode.turns)
         yield SupervisedStep(step + 1, loss, tokens, perf_counter() - started)
     optimizer.zero_grad(set_to_none=True)
@@ -132,10 +131,7 @@ def _split(episodes: Sequence[Trajectory], microbatch_tokens: int) -> list[list[
 
 def _shared_length(episodes: Sequence[Trajectory]) -> int:
     """The ids at the beginning that all have, without the last one of a prompt, which predicts what was said."""
-    prompts = [episode.prompt_ids[:-1] for episode in episodes]
-    # What the least and the greatest share in the order of sequences, all share.
-    pairs = zip(min(prompts), max(prompts), strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), min(map(len, prompts)))
+    return common_length([list(episode.prompt_ids[:-1]) for episode in episodes])
 
 
 def _lay_out(episodes: Sequence[Trajectory], *, with_observations: bool, device: torch.device) -> _Line:

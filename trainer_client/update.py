@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from trainer_client.collate import Batch
 from trainer_client.config import RunConfig
 from trainer_client.objective import clipped_surrogate, entropy, kl_k3
+from trainer_client.optimizer import MasterAdamW
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,10 @@ class Scores:
     """Entropy of the distribution that the token was drawn from, in nats; without gradient."""
 
 
-def make_optimizer(model: PreTrainedModel, config: RunConfig) -> torch.optim.AdamW:
-    """Returns AdamW over all parameters of the model."""
-    return torch.optim.AdamW(
-        model.parameters(),
+def make_optimizer(model: PreTrainedModel, config: RunConfig) -> MasterAdamW:
+    """Returns AdamW over what is trained of the model: everything, or with LoRA the adapters."""
+    return MasterAdamW(
+        (parameter for parameter in model.parameters() if parameter.requires_grad),
         lr=config.learning_rate,
         betas=(config.beta1, config.beta2),
         eps=config.adam_epsilon,

@@ -59,7 +59,7 @@ async def run_beside(services: Sequence[Service]) -> list[tuple[float, str]]:
 
 
 async def _train(service: Service, folder: Path, name: str, base: Path) -> None:
-    flags = (f"--name={name}", f"--steps={STEPS}", f"--start={base}")
+    flags = (f"--name={name}", f"--steps={STEPS}", f"--model={base}")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "trainer_client.run", *flags),
         cwd=folder,

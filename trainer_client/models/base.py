@@ -9,7 +9,6 @@ weights, whatever the number of threads, because it is made with one.
 
 import hashlib
 import json
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from transformers import PreTrainedTokenizerFast
 
 from trainer_client.errors import GymUnavailable
 from trainer_client.gym import GymClient
+from trainer_client.models.cache import cache_folder, keep
 from trainer_client.models.demonstrator import OPERATIONS, find_repair
 from trainer_client.models.load import load_model
 from trainer_client.models.packed import use_packed_attention
@@ -117,8 +117,7 @@ async def make_rl_base(
         GymUnavailable: The gym went away, or could not play all demonstrations.
     """
     settings = settings or BaseSettings()
-    cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coding-gym"
-    cache.mkdir(parents=True, exist_ok=True)
+    cache = cache or cache_folder()
     info = await gym.get_info()
     toolset = next(toolset for toolset in info.toolsets if toolset.name == "menu")
     tasks = await gym.list_tasks(settings.suite, "train")
@@ -146,12 +145,7 @@ async def make_rl_base(
             for _ in supervise(loaded.model, demonstrations, learning):
                 pass
         loaded.model.save_pretrained(making)
-        # Whole or not at all; and if somebody else was quicker, theirs is the same.
-        try:
-            making.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
+        keep(making, folder)
     return folder
 
 

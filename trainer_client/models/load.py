@@ -1,10 +1,18 @@
-"""Opens a model folder of transformers, whatever its size."""
+"""Opens a model folder of transformers, whatever its size.
 
+On numbers of the weights: with bfloat16 everything that passes the model is in bfloat16, sampling and training
+alike, and the logits become float32 before they are a distribution. What the optimizer does then is in
+`trainer_client.optimizer`.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trainer_client.models.packed import use_packed_attention
 
@@ -20,13 +28,32 @@ class LoadedModel:
     chat_template: str
     end_of_turn: str
     """The text of the token that ends a turn."""
+    stop_ids: tuple[int, ...]
+    """Ids that end what the model says, that of end_of_turn first."""
+    template_arguments: Mapping[str, Any]
+    """What the chat template is rendered with beside the messages."""
 
 
-def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """Opens a model folder without the network, in evaluation mode.
+def load_model(
+    folder: Path,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    *,
+    gradient_checkpointing: bool = False,
+    thinking: bool = False,
+) -> LoadedModel:
+    """Opens a model folder without the network, tokenizer and all.
+
+    Args:
+        folder: The model folder.
+        dtype: See `load_weights`, as for the two that follow.
+        device: Where the weights are put.
+        gradient_checkpointing: Whether activations are recomputed.
+        thinking: Whether the model thinks before it speaks, where its chat template knows the difference.
 
     Raises:
-        ValueError: The folder lacks a fast tokenizer, a chat template or an end-of-turn token.
+        ValueError: The folder lacks a fast tokenizer, a chat template or an end-of-turn token, or its layers are
+            not all of full attention.
         OSError: It is no model folder.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -35,7 +62,66 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
     template, end_of_turn = tokenizer.chat_template, tokenizer.eos_token
     if not isinstance(template, str) or not isinstance(end_of_turn, str):
         raise ValueError(f"{folder}: a chat template and an eos_token are needed; is it an instruct model?")
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True).eval()
+    model = load_weights(folder, dtype, device, gradient_checkpointing=gradient_checkpointing)
+    ends = model.generation_config.eos_token_id if model.generation_config else None
+    others: list[int] = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    return LoadedModel(
+        model,
+        tokenizer,
+        tokenizer_json=tokenizer.backend_tokenizer.to_str().encode(),
+        chat_template=template,
+        end_of_turn=end_of_turn,
+        stop_ids=tuple(dict.fromkeys([tokenizer.get_vocab()[end_of_turn], *others])),
+        template_arguments={"enable_thinking": thinking} if "enable_thinking" in template else {},
+    )
+
+
+def load_weights(
+    folder: Path, dtype: torch.dtype, device: torch.device | str, *, gradient_checkpointing: bool = False
+) -> PreTrainedModel:
+    """Opens the model of a folder, in evaluation mode and ready for `models.packed`.
+
+    Args:
+        folder: The model folder.
+        dtype: Of the weights, whatever the folder has.
+        device: Where they are put.
+        gradient_checkpointing: See `recompute_activations`.
+
+    Raises:
+        ValueError: Its layers are not all of full attention.
+        OSError: It is no model folder.
+    """
+    opened = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+    model: PreTrainedModel = opened.eval().to(device)
     use_packed_attention(model)
-    tokenizer_json = tokenizer.backend_tokenizer.to_str().encode()
-    return LoadedModel(model, tokenizer, tokenizer_json, template, end_of_turn)
+    if gradient_checkpointing:
+        recompute_activations(model)
+    return model
+
+
+def recompute_activations(model: PreTrainedModel) -> None:
+    """Has the layers keep no activations for the way back, but compute them again: less memory, a third more time.
+
+    A layer does so in training mode only. It alone is put into it, nothing inside of it, so that no dropout comes
+    to life; and passes without gradient, such as those of a sampler, stay as they are. `model.eval()` ends it.
+    """
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True
+
+
+def choose_device(name: str) -> torch.device:
+    """Returns the device of a name; of `auto` the GPU where there is one, else the CPU.
+
+    Raises ValueError where this machine has no such device.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device is {name}, and torch {torch.__version__} sees {torch.cuda.device_count()} GPUs: "
+            "choose auto or cpu, or install a torch with CUDA"
+        )
+    return device
