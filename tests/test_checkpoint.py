@@ -15,6 +15,7 @@ from trainer_client.checkpoint import (
     save_checkpoint,
     state_hash,
 )
+from trainer_client.models.packed import use_packed_attention
 from trainer_client.update import make_optimizer, update_policy
 
 
@@ -29,6 +30,7 @@ def test_going_on_from_a_checkpoint_gives_the_same_bytes(tmp_path: Path) -> None
 
     step, folder = latest_checkpoint(tmp_path)
     again = AutoModelForCausalLM.from_pretrained(folder).eval()
+    use_packed_attention(again)
     optimizer = make_optimizer(again, CONFIG)
     load_optimizer(folder, optimizer)
     for _ in range(2):

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tests.trajectories import make_trajectory, make_verdict
-from trainer_client import evaluate as module
+from trainer_client import distributed as module
+from trainer_client.distributed import ALONE
 from trainer_client.errors import GymUnavailable
 from trainer_client.evaluate import count_tasks, evaluate
 from trainer_client.metrics import TaskCount
@@ -42,7 +43,7 @@ async def test_an_evaluation_has_seeds_of_its_own(monkeypatch: pytest.MonkeyPatc
     asked = _play(monkeypatch, [make_trajectory("s/a")] * 4)
 
     row = await evaluate(
-        ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="test/start", step=7, episodes=4, stream="test"
+        ALONE, ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="test/start", step=7, episodes=4, stream="test"
     )
 
     assert asked == [GroupSpec("s/a", "test/s/a", 4)]
@@ -54,7 +55,9 @@ async def test_what_the_gym_lost_counts_neither_way(monkeypatch: pytest.MonkeyPa
     broken = make_trajectory("s/a", verdict=make_verdict(status="infrastructure_error"))
     _play(monkeypatch, [make_trajectory("s/a"), make_trajectory("s/a"), broken])
 
-    row = await evaluate(ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="x", step=0, episodes=4, stream="x")
+    row = await evaluate(
+        ALONE, ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="x", step=0, episodes=4, stream="x"
+    )
 
     assert row.tasks == (TaskCount("s/a", 2, 2),)
     assert row.lost == 2
@@ -65,4 +68,6 @@ async def test_an_evaluation_of_nothing_is_an_error(monkeypatch: pytest.MonkeyPa
     _play(monkeypatch, [])
 
     with pytest.raises(GymUnavailable, match="every one of the 4 episodes"):
-        await evaluate(ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="x", step=0, episodes=4, stream="x")
+        await evaluate(
+            ALONE, ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="x", step=0, episodes=4, stream="x"
+        )

@@ -33,7 +33,7 @@ TRAINER_FLOORS = [
     {"run_folder", "console", "dashboard", "evaluate", "cold_start", "models.base"},
     {"result"},
     {"metrics"},
-    {"behaviour", "statistics", "update", "supervised", "rollout"},
+    {"behaviour", "statistics", "update", "supervised", "distributed", "rollout"},
     {"gym", "collate", "objective"},
     {
         "link",

@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from tests.test_update import CONFIG, make_batch, make_model
 from trainer_client.checkpoint import latest_checkpoint, load_optimizer, save_checkpoint, state_hash
+from trainer_client.models.load import load_weights
 from trainer_client.optimizer import MasterAdamW
 from trainer_client.update import make_optimizer, update_policy
 
@@ -74,7 +75,7 @@ def test_an_update_in_bfloat16_goes_where_that_of_float32_goes() -> None:
 def test_going_on_in_bfloat16_gives_the_same_bytes(tmp_path: Path) -> None:
     """What the weights do not show is in the checkpoint, too."""
     make_model().save_pretrained(tmp_path / "start")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "start", dtype=torch.bfloat16).eval()
+    model = load_weights(tmp_path / "start", torch.bfloat16, "cpu")
     optimizer = make_optimizer(model, SMALL)
     for step in range(4):
         if step == 2:
@@ -82,7 +83,7 @@ def test_going_on_in_bfloat16_gives_the_same_bytes(tmp_path: Path) -> None:
         update_policy(model, optimizer, make_batch(), SMALL)
 
     _, folder = latest_checkpoint(tmp_path)
-    again = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    again = load_weights(folder, torch.bfloat16, "cpu")
     resumed = make_optimizer(again, SMALL)
     load_optimizer(folder, resumed)
     for _ in range(2):

@@ -76,6 +76,11 @@ def test_without_a_layout_the_model_works_as_before(model):
     torch.testing.assert_close(model(ids, attention_mask=mask).logits, before)
 
 
+def test_a_model_that_would_look_across_sequences_is_refused(model):
+    with pytest.raises(ValueError, match="call use_packed_attention"):
+        packed(model, PREFIX, REST)
+
+
 def test_a_model_with_a_sliding_window_is_refused():
     model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4))
 

@@ -126,7 +126,7 @@ async def test_a_cold_start_comes_before_the_first_step_and_three_policies_are_t
     assert history.cold_start.losses[-1] < history.cold_start.losses[0]
     assert {"test/raw", "test/start"} <= {row.label for row in history.evaluations}
     raw, start = (
-        load_model(path).model for path in (Path(config.start), RUNS / "x" / "checkpoints/step-000")
+        load_model(path).model for path in (Path(config.model), RUNS / "x" / "checkpoints/step-000")
     )
     assert state_hash(raw) != state_hash(start)
     result = json.loads((RUNS / "x" / "result.json").read_text())

@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from tests.trajectories import make_trajectory
 from trainer_client.checkpoint import state_hash
-from trainer_client.collate import Batch, collate
+from trainer_client.collate import Batch, collate, pack
 from trainer_client.config import RunConfig
-from trainer_client.update import make_optimizer, score_tokens, split, update_policy
+from trainer_client.models.load import recompute_activations
+from trainer_client.models.packed import use_packed_attention
+from trainer_client.update import Scores, make_optimizer, score_tokens, update_policy
 
 CONFIG = RunConfig(learning_rate=1e-3, microbatch_tokens=32)
 
@@ -28,9 +31,10 @@ def make_model() -> PreTrainedModel:
     """Returns a model that is the same every time."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+        vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
     )
     model: PreTrainedModel = LlamaForCausalLM(config).eval()
+    use_packed_attention(model)
     return model
 
 
@@ -45,18 +49,103 @@ def make_batch() -> Batch:
     return collate(trajectories, [1.0, -0.5, 0.25, 0.0])
 
 
-def test_scores_are_those_of_a_plain_forward_pass() -> None:
-    """Log-probabilities and entropies, with the head on policy positions only, as over the whole sequence."""
-    model, batch = make_model(), make_batch()
-    with torch.no_grad():
-        scores = score_tokens(model, batch, temperature=0.7)
-        logits = model(input_ids=batch.token_ids_BT, attention_mask=batch.attention_mask_BT).logits / 0.7
+def score_batch(
+    model: PreTrainedModel, batch: Batch, config: RunConfig = CONFIG, chunk_logits: int = 1 << 24
+) -> Scores:
+    """Returns the scores of all sampled tokens in the order of the batch."""
+    lines = pack(batch, range(len(batch.token_ids)), config.microbatch_tokens)
+    scores = [score_tokens(model, line, config, chunk_logits) for line in lines]
+    order = torch.cat([line.places_M for line in lines]).argsort()
+    logp_N = torch.cat([each.logp_M for each in scores])[order]
+    return Scores(logp_N, torch.cat([each.entropy_M for each in scores])[order])
 
-    logp_BTV = torch.log_softmax(logits, dim=-1)[:, :-1]
-    logp_BT = logp_BTV.gather(2, batch.token_ids_BT[:, 1:, None]).squeeze(2)
-    mask = batch.policy_mask_BT[:, 1:]
-    torch.testing.assert_close(scores.logp_N, logp_BT[mask])
-    torch.testing.assert_close(scores.entropy_N, -(logp_BTV.exp() * logp_BTV).sum(-1)[mask])
+
+def gradients_of(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Returns the gradients, and clears them."""
+    found = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("line_tokens", [1, 16, 1000])
+def test_scores_and_gradients_are_those_of_plain_forward_passes(line_tokens: int) -> None:
+    """Sequence by sequence, over all positions and without anything shared; in double precision."""
+    model, batch = make_model().double(), make_batch()
+    logps, entropies = [], []
+    for ids, sampled in zip(batch.token_ids, batch.sampled, strict=True):
+        logp_TV = torch.log_softmax(model(torch.tensor([ids])).logits[0] / 0.7, dim=-1)
+        logps += [logp_TV[place - 1, ids[place]] for place in sampled]
+        entropies += [-(logp_TV[place - 1].exp() * logp_TV[place - 1]).sum() for place in sampled]
+    (torch.stack(logps) * batch.advantages_N).sum().backward()
+    expected = gradients_of(model)
+
+    scores = score_batch(model, batch, replace(CONFIG, temperature=0.7, microbatch_tokens=line_tokens))
+    (scores.logp_M * batch.advantages_N).sum().backward()
+
+    # The softmax is taken in float32.
+    torch.testing.assert_close(scores.logp_M.double(), torch.stack(logps), rtol=0, atol=2e-6)
+    torch.testing.assert_close(scores.entropy_M.double(), torch.stack(entropies), rtol=0, atol=2e-6)
+    for name, gradient in gradients_of(model).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-5, atol=1e-7)
+
+
+def test_a_head_in_chunks_gives_the_same_and_keeps_no_logits() -> None:
+    """Two tokens at a time; nothing of the size of their logits is kept for the backward pass."""
+    kept: list[torch.Size] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.shape)
+        return tensor
+
+    model, config = make_model(), replace(CONFIG, microbatch_tokens=1000)
+    found = []
+    for chunk_logits in (1 << 24, 2 * 40):
+        kept.clear()
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            scores = score_batch(model, make_batch(), config, chunk_logits)
+        with_logits = [shape for shape in kept if shape[-1] == 40]
+        (scores.logp_M * make_batch().advantages_N).sum().backward()
+        found.append((scores, gradients_of(model), len(with_logits)))
+
+    (whole, expected, many), (chunked, gradients, none) = found
+    assert (many > 0, none) == (True, 0)
+    torch.testing.assert_close(chunked.logp_M, whole.logp_M)
+    torch.testing.assert_close(chunked.entropy_M, whole.entropy_M)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name])
+
+
+def test_gradient_checkpointing_keeps_less_and_gives_the_same_bytes() -> None:
+    """The layers compute the same again."""
+    model, kept = make_model(), []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor.numel())
+        return tensor
+
+    found = []
+    for checkpointing in (False, True):
+        kept.clear()
+        model, optimizer = _model_and_optimizer()
+        if checkpointing:
+            recompute_activations(model)
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
+            update_policy(model, optimizer, make_batch(), CONFIG)
+        found.append((state_hash(model), sum(kept)))
+
+    (plain, plain_kept), (checkpointed, checkpointed_kept) = found
+    assert checkpointed == plain
+    assert checkpointed_kept < plain_kept / 2
+
+
+def test_scores_of_a_model_in_bfloat16_are_near_those_of_float32() -> None:
+    model = make_model()
+    before = score_batch(model, make_batch())
+
+    rounded = score_batch(model.bfloat16(), make_batch())
+
+    assert 0 < (rounded.logp_M - before.logp_M).abs().mean() < 0.01
+    assert rounded.logp_M.dtype == torch.float32
 
 
 def test_one_normaliser_serves_all_microbatches() -> None:
@@ -82,24 +171,23 @@ def test_log_probabilities_move_with_the_advantage() -> None:
     """The sum of advantage times log-probability rises."""
     model, optimizer = _model_and_optimizer()
     batch = make_batch()
-    advantages = batch.advantages_B.repeat_interleave(batch.policy_mask_BT.sum(1))
-    before = score_tokens(model, batch, 1.0).logp_N.detach()
+    before = score_batch(model, batch).logp_M.detach()
     stats = update_policy(model, optimizer, batch, CONFIG)
-    after = score_tokens(model, batch, 1.0).logp_N.detach()
+    after = score_batch(model, batch).logp_M.detach()
 
-    assert float((advantages * (after - before)).sum()) > 0
-    assert stats.kl == pytest.approx(float((torch.expm1(after - before) - (after - before)).mean()), rel=1e-3)
+    assert float((batch.advantages_N * (after - before)).sum()) > 0
+    ratios = (after - before)[batch.places_of([0, 3])]  # The first with an advantage and the first without.
+    assert stats.kl == pytest.approx(float((torch.expm1(ratios) - ratios).mean()), rel=1e-3)
 
 
 def test_the_gap_is_the_distance_to_the_sampler() -> None:
     """A sampler that was off by 0.01 nats on every token shows as 0.01."""
     model, batch = make_model(), make_batch()
     with torch.no_grad():
-        logp = score_tokens(model, batch, 1.0).logp_N
-    sampled = batch.sampler_logp_BT.masked_scatter(batch.policy_mask_BT, logp + 0.01)
+        sampled = score_batch(model, batch).logp_M + 0.01
 
     stats = update_policy(
-        model, make_optimizer(model, CONFIG), replace(batch, sampler_logp_BT=sampled), CONFIG
+        model, make_optimizer(model, CONFIG), replace(batch, sampler_logp_N=sampled), CONFIG
     )
 
     assert stats.sampler_gap == pytest.approx(0.01, rel=1e-3)
@@ -135,18 +223,25 @@ def test_a_batch_without_advantage_changes_nothing() -> None:
     update_policy(model, optimizer, make_batch(), config)
     before = state_hash(model)
 
-    stats = update_policy(model, optimizer, replace(make_batch(), advantages_B=torch.zeros(4)), config)
+    stats = update_policy(model, optimizer, replace(make_batch(), advantages=(0.0,) * 4), config)
 
     assert state_hash(model) == before
     assert (stats.loss, stats.grad_norm, stats.kl) == (0.0, 0.0, 0.0)
     assert stats.entropy > 0
 
 
-def test_microbatches_keep_to_their_limit() -> None:
-    """Lengths 13, 8, 5, 4 under a limit of 15: the longest alone, 8 alone, then 5 and 4 together."""
-    pieces = split(make_batch(), [0, 1, 2, 3], 15)
+def test_of_sequences_without_advantage_a_quarter_speaks_for_all() -> None:
+    """Five silent ones: the first and the fifth are scored, with the weight of all five tokens."""
+    silent = [make_trajectory(prompt=(3, 2, last), turns=(((12,), ()),)) for last in range(5, 10)]
+    taught = make_trajectory(prompt=(1, 2), turns=(((9, 10, 11), ()),))
+    batch = collate([*silent, taught], [0.0] * 5 + [1.0])
+    entropy = score_batch(make_model(), batch).entropy_M.tolist()
 
-    assert [tuple(piece.token_ids_BT.shape) for piece in pieces] == [(1, 13), (1, 8), (2, 5)]
+    stats = update_policy(*_model_and_optimizer(), batch, CONFIG)
+
+    assert stats.entropy == pytest.approx(
+        (5 * (entropy[0] + entropy[4]) / 2 + sum(entropy[5:])) / 8, rel=1e-5
+    )
 
 
 def _model_and_optimizer(config: RunConfig = CONFIG) -> tuple[PreTrainedModel, torch.optim.Optimizer]:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_client.config import RunConfig
+from trainer_client.distributed import World, play_together
 from trainer_client.gym import GymClient
 from trainer_client.models.demonstrator import Demonstrator
-from trainer_client.rollout import GroupSpec, RolloutSettings, play_groups
+from trainer_client.rollout import GroupSpec, RolloutSettings
 from trainer_client.supervised import SupervisedSettings
 from trainer_client.trajectory import Trajectory
 
@@ -27,6 +28,7 @@ class Demonstrations:
 
 
 async def play_demonstrations(
+    world: World,
     gym: GymClient,
     demonstrator: Demonstrator,
     task_ids: Sequence[str],
@@ -48,7 +50,7 @@ async def play_demonstrations(
     # A few tasks at a time, so that there is progress to tell of.
     at_once = max(1, 2 * settings.cohort_size // episodes_per_task)
     for first in range(0, len(groups), at_once):
-        played = await play_groups(gym, demonstrator, groups[first : first + at_once], settings)
+        played = await play_together(world, gym, demonstrator, groups[first : first + at_once], settings)
         for episode in played.trajectories:
             if episode.verdict.status == "resolved":
                 kept.append(episode)

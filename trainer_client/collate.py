@@ -1,89 +1,156 @@
-"""From trajectories to tensors.
+"""From trajectories to lines of tokens that pass the model without padding.
 
-Shape letters: B sequences, T positions of the longest one, N sampled tokens of the whole batch, row by row.
+The episodes of a run begin alike: with the same instructions, and those of one task with the same task. What all
+sequences of a line begin with is laid out once (`trainer_client.models.packed`), so sequences that share more are
+put on the same line.
+
+Shape letters: B sequences; N sampled tokens of the whole batch, sequence by sequence; T tokens of a line; M of the
+N tokens that are on it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise, takewhile
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
+from trainer_client.models.packed import SharedPrefix
 from trainer_client.trajectory import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sequences of one update, padded on the right."""
+    """Sequences of one update."""
 
-    token_ids_BT: Tensor
-    """Token ids, int64; 0 where padded."""
-    attention_mask_BT: Tensor
-    """True where there is a token."""
-    policy_mask_BT: Tensor
-    """True where the token at this position was sampled by the policy, so only there it is trained."""
-    sampler_logp_BT: Tensor
-    """The sampler's log-probability of the token in nats, float32; 0 where the policy did not sample."""
-    advantages_B: Tensor
-    """Advantage of the sequence, float32; every sampled token carries it."""
+    token_ids: tuple[tuple[int, ...], ...]
+    """The ids of each of the B sequences."""
+    sampled: tuple[tuple[int, ...], ...]
+    """Where in each sequence the tokens are that the policy sampled: only they are trained. Never at 0."""
+    advantages: tuple[float, ...]
+    """The advantage of each sequence; every sampled token carries it."""
+    sampler_logp_N: Tensor
+    """The sampler's log-probability of each sampled token in nats, float32."""
 
     @property
     def token_count(self) -> int:
         """The number of sampled tokens, N."""
-        return int(self.policy_mask_BT.sum())
+        return len(self.sampler_logp_N)
 
-    def rows(self, indices: Sequence[int]) -> "Batch":
-        """Returns the sequences with these indices, in this order, with no more padding than they need."""
-        chosen = torch.as_tensor(indices, dtype=torch.long, device=self.token_ids_BT.device)
-        width = int(self.attention_mask_BT[chosen].sum(dim=1).max())
-        return Batch(
-            token_ids_BT=self.token_ids_BT[chosen, :width],
-            attention_mask_BT=self.attention_mask_BT[chosen, :width],
-            policy_mask_BT=self.policy_mask_BT[chosen, :width],
-            sampler_logp_BT=self.sampler_logp_BT[chosen, :width],
-            advantages_B=self.advantages_B[chosen],
-        )
+    @property
+    def advantages_N(self) -> Tensor:
+        """The advantage that each sampled token carries, float32."""
+        return torch.tensor(self.advantages).repeat_interleave(torch.tensor(list(map(len, self.sampled))))
 
-    def to(self, device: torch.device) -> "Batch":
-        """Returns the batch on a device."""
-        return Batch(
-            token_ids_BT=self.token_ids_BT.to(device),
-            attention_mask_BT=self.attention_mask_BT.to(device),
-            policy_mask_BT=self.policy_mask_BT.to(device),
-            sampler_logp_BT=self.sampler_logp_BT.to(device),
-            advantages_B=self.advantages_B.to(device),
-        )
+    def places_of(self, indices: Sequence[int]) -> Tensor:
+        """Returns which of the N tokens are of the sequences with these indices, in this order."""
+        ends = [0, *accumulate(map(len, self.sampled))]
+        places = [place for index in indices for place in range(ends[index], ends[index + 1])]
+        return torch.tensor(places, dtype=torch.long)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Some sequences of a batch, end to end after what all of them begin with."""
+
+    token_ids_T: Tensor
+    positions_T: Tensor
+    """The position of each token in its own sequence."""
+    layout: SharedPrefix
+    sources_M: Tensor
+    """Where on the line the state is that predicts each sampled token: one before it."""
+    targets_M: Tensor
+    """The id of each sampled token."""
+    places_M: Tensor
+    """Which of the batch's N tokens each is."""
+
+    def to(self, device: torch.device) -> "Line":
+        """Returns the line on a device."""
+        tensors = ("token_ids_T", "positions_T", "sources_M", "targets_M", "places_M")
+        return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
 
 
 def collate(trajectories: Sequence[Trajectory], advantages: Sequence[float]) -> Batch:
-    """Pads trajectories and their advantages into one batch, in the given order.
+    """Makes one batch of trajectories and their advantages, in the given order.
 
     Raises ValueError for an empty list, for a sequence that starts with a sampled token (there is nothing to
     predict it from) and where log-probabilities and sampled tokens are not as many.
     """
     if not trajectories:
         raise ValueError("no trajectories to collate")
-    tokens, sampled, logps = [], [], []
-    for trajectory in trajectories:
-        mask = torch.tensor(trajectory.mask, dtype=torch.bool)
-        values = torch.tensor(trajectory.logprobs, dtype=torch.float32)
-        if mask[0]:
+    for each in trajectories:
+        tokens, values = sum(each.mask), len(each.logprobs)
+        if each.mask[0]:
+            raise ValueError(f"{each.group}/{each.index} starts with a sampled token: it has no prompt")
+        if tokens != values:
             raise ValueError(
-                f"{trajectory.group}/{trajectory.index} starts with a sampled token: it has no prompt"
+                f"{each.group}/{each.index} has {tokens} sampled tokens and {values} log-probabilities"
             )
-        if int(mask.sum()) != len(values):
-            raise ValueError(
-                f"{trajectory.group}/{trajectory.index} has {int(mask.sum())} sampled tokens "
-                f"and {len(values)} log-probabilities"
-            )
-        tokens.append(torch.tensor(trajectory.token_ids, dtype=torch.long))
-        sampled.append(mask)
-        logps.append(torch.zeros(len(mask)).masked_scatter(mask, values))
     return Batch(
-        token_ids_BT=pad_sequence(tokens, batch_first=True),
-        attention_mask_BT=pad_sequence([torch.ones_like(mask) for mask in sampled], batch_first=True),
-        policy_mask_BT=pad_sequence(sampled, batch_first=True),
-        sampler_logp_BT=pad_sequence(logps, batch_first=True),
-        advantages_B=torch.tensor(list(advantages), dtype=torch.float32),
+        token_ids=tuple(tuple(each.token_ids) for each in trajectories),
+        sampled=tuple(
+            tuple(place for place, sampled in enumerate(each.mask) if sampled) for each in trajectories
+        ),
+        advantages=tuple(float(advantage) for _, advantage in zip(trajectories, advantages, strict=True)),
+        sampler_logp_N=torch.tensor([value for each in trajectories for value in each.logprobs]),
+    )
+
+
+def pack(batch: Batch, indices: Sequence[int], line_tokens: int) -> list[Line]:
+    """Lays the sequences with these indices on lines of at most so many tokens, shared beginnings counted once.
+
+    Sorted by their ids, so that neighbours share the most, they are split where that leaves the fewest tokens to
+    compute. A sequence that is longer than the limit gets a line of its own.
+    """
+    ordered = sorted(indices, key=lambda index: (batch.token_ids[index], index))
+    shared = [0, *(_shared_length(batch, pair) for pair in pairwise(ordered))]
+    # For the first so many: the tokens and the lines of their best split, and where its last line starts.
+    best = [(0, 0, 0)]
+    for end in range(1, len(ordered) + 1):
+        choices: list[tuple[int, int, int]] = []
+        prefix, total = line_tokens, 0
+        for start in range(end - 1, -1, -1):
+            total += len(batch.token_ids[ordered[start]])
+            tokens = total - prefix * (end - start - 1)
+            if tokens > line_tokens and choices:
+                break
+            choices.append((best[start][0] + tokens, best[start][1] + 1, start))
+            prefix = min(prefix, shared[start])
+        best.append(min(choices))
+    lines: list[Line] = []
+    end = len(ordered)
+    while end:
+        start = best[end][2]
+        lines.insert(0, _lay_out(batch, ordered[start:end]))
+        end = start
+    return lines
+
+
+def _shared_length(batch: Batch, indices: Sequence[int]) -> int:
+    """Returns how many tokens all these sequences begin with, less the one that predicts a first sampled token."""
+    columns = zip(*(batch.token_ids[index] for index in indices), strict=False)
+    alike = takewhile(lambda column: len(set(column)) == 1, columns)
+    own = (batch.sampled[i][0] if batch.sampled[i] else len(batch.token_ids[i]) for i in indices)
+    return min(sum(1 for _ in alike), *(first - 1 for first in own))
+
+
+def _lay_out(batch: Batch, indices: Sequence[int]) -> Line:
+    # Alone, a sequence is computed faster without a prefix.
+    prefix = _shared_length(batch, indices) if len(indices) > 1 else 0
+    token_ids = list(batch.token_ids[indices[0]][:prefix])
+    positions, sources, targets = [*range(prefix)], [], []
+    for index in indices:
+        ids = batch.token_ids[index]
+        start = len(token_ids) - prefix
+        sources += [start + place - 1 for place in batch.sampled[index]]
+        targets += [ids[place] for place in batch.sampled[index]]
+        token_ids += ids[prefix:]
+        positions += range(prefix, len(ids))
+    return Line(
+        token_ids_T=torch.tensor(token_ids),
+        positions_T=torch.tensor(positions),
+        layout=SharedPrefix(prefix, tuple(len(batch.token_ids[index]) - prefix for index in indices)),
+        sources_M=torch.tensor(sources, dtype=torch.long),
+        targets_M=torch.tensor(targets, dtype=torch.long),
+        places_M=batch.places_of(indices),
     )

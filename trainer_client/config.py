@@ -112,8 +112,8 @@ class RunConfig:
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     microbatch_tokens: int = 2048
-    """Tokens, padding included, that pass the model at once. Bounds memory; no influence on the loss beyond
-    rounding."""
+    """Tokens that pass the model at once, with what sequences begin with in common counted once. Bounds memory; no
+    influence on the loss beyond rounding."""
 
     def __post_init__(self) -> None:
         """Raises ValueError that says which field to change, and how."""

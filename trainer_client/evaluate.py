@@ -4,15 +4,17 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from trainer_client.behaviour import observe
+from trainer_client.distributed import World, play_together
 from trainer_client.errors import GymUnavailable
 from trainer_client.gym import GymClient
 from trainer_client.metrics import Evaluation, Seconds, TaskCount
 from trainer_client.models.policy import Policy
-from trainer_client.rollout import GroupSpec, RolloutSettings, play_groups
+from trainer_client.rollout import GroupSpec, RolloutSettings
 from trainer_client.trajectory import Trajectory
 
 
 async def evaluate(
+    world: World,
     gym: GymClient,
     policy: Policy,
     settings: RolloutSettings,
@@ -34,7 +36,7 @@ async def evaluate(
     """
     started = perf_counter()
     groups = [GroupSpec(task_id, f"{stream}/{task_id}", episodes) for task_id in task_ids]
-    played = await play_groups(gym, policy, groups, settings)
+    played = await play_together(world, gym, policy, groups, settings)
     on_played(played.trajectories)
     graded = [trajectory for trajectory in played.trajectories if trajectory.verdict.valid]
     if not graded:

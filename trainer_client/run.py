@@ -6,6 +6,9 @@ checkpoint every few steps; chooses one on the validation tasks and reports it o
 
 Everything random comes from the seed and the place in the run, and an update is made in one piece between two
 awaits. So a run can be stopped anywhere (Ctrl-C once) and gone on with (--resume) to the same weights.
+
+torchrun makes one run of several processes (`trainer_client.distributed`). They all go through what is below and
+have equal models and histories; what is written and said is written and said by the first one.
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from rich.console import Console
 from transformers import PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
@@ -37,10 +41,20 @@ from trainer_client.cold_start import play_demonstrations, supervised_settings
 from trainer_client.collate import collate
 from trainer_client.config import RunConfig, parse_flags
 from trainer_client.console import RunConsole
+from trainer_client.distributed import ALONE, PeerLost, World, joined, play_together
 from trainer_client.errors import GymError, GymUnavailable
 from trainer_client.evaluate import evaluate
 from trainer_client.gym import GymClient
-from trainer_client.metrics import ColdStart, History, Seconds, StepRow, append_row, choose, rewind
+from trainer_client.metrics import (
+    ColdStart,
+    Evaluation,
+    History,
+    Seconds,
+    StepRow,
+    append_row,
+    choose,
+    rewind,
+)
 from trainer_client.models.base import make_rl_base
 from trainer_client.models.demonstrator import Demonstrator
 from trainer_client.models.find import find_model
@@ -50,8 +64,9 @@ from trainer_client.models.sampler import Sampler
 from trainer_client.objective import group_advantages, reward_of, zero_advantage_share
 from trainer_client.report import write_report
 from trainer_client.result import CHOSEN, RAW, START, result_of
-from trainer_client.rollout import GroupSpec, Played, RolloutSettings, play_groups
+from trainer_client.rollout import GroupSpec, Played, RolloutSettings
 from trainer_client.run_folder import (
+    RUNS,
     RunFolder,
     append_episodes,
     changes,
@@ -75,6 +90,7 @@ class Session:
     """What one run works with."""
 
     config: RunConfig
+    world: World
     folder: RunFolder
     record: dict[str, str]
     history: History
@@ -109,15 +125,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the main job and returns its exit code."""
     given, resume = parse_flags(argv)
     try:
-        config = open_run(given)[1] if resume else name_run(RunConfig(**given))
-        console = RunConsole(config.steps)
         disable_progress_bar()
-        torch.set_num_threads(config.threads)
-        # What cuBLAS asks for; read when the first GPU is used.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-        return asyncio.run(run(config, resume, console))
-    except (GymError, OSError, ValueError, ModuleNotFoundError) as error:
+        with joined() as world:
+            config = open_run(given)[1] if resume else RunConfig(**given)
+            if not resume:
+                # The name may be made up, so one process does it for all.
+                config = asyncio.run(world.from_first(name_run(config) if world.is_first else config))
+            console = RunConsole(config.steps, None if world.is_first else Console(quiet=True))
+            torch.set_num_threads(config.threads)
+            # What cuBLAS asks for; read when the first GPU is used.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
+            return asyncio.run(run(config, resume, console, world))
+    except (GymError, PeerLost, OSError, ValueError, ModuleNotFoundError) as error:
         print(error, file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
@@ -125,30 +145,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-async def run(config: RunConfig, resume: bool, console: RunConsole) -> int:
+async def run(config: RunConfig, resume: bool, console: RunConsole, world: World = ALONE) -> int:
     """Trains, evaluates and reports; returns the exit code."""
     with console.live():
         console.doing("connecting to the gym")
         async with GymClient.connect(on_notice=console.notice) as gym:
-            session = await prepare(config, resume, gym, console)
+            session = await prepare(config, resume, gym, console, world)
             try:
                 await start_cold(session)
                 await learn(session)
                 await test(session)
-                finish(session)
+                if world.is_first:
+                    finish(session)
                 return FINISHED
             # asyncio turns the first Ctrl-C into a cancellation of this task, the second into KeyboardInterrupt.
             except asyncio.CancelledError:
                 console.notice("Stopping: the last finished step is being saved. Ctrl-C again gives it up.")
-                break_off(session)
+                if world.is_first:
+                    break_off(session)
                 return INTERRUPTED
             except GymError as error:
+                if not world.is_first:
+                    raise
                 console.notice(str(error))
                 break_off(session)
                 return FAILED
 
 
-async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunConsole) -> Session:
+async def prepare(
+    config: RunConfig, resume: bool, gym: GymClient, console: RunConsole, world: World
+) -> Session:
     """Makes the folder, the policy and the optimizer of a run, or opens those of an earlier one."""
     if resume:
         folder, config, earlier = open_run({"name": config.name})
@@ -156,9 +182,9 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
     if resume and (not config.demonstrations or any(folder.checkpoints.glob("step-*"))):
         first, start = latest_checkpoint(folder.checkpoints)
     else:
-        first, start = 0, await find_start(config, gym, console)
+        first, start = 0, await find_start(config, gym, console, world)
     # Adapters go on from the model that they belong to, and a whole model from what it has become.
-    base = await find_start(config, gym, console) if resume and config.lora_rank else start
+    base = await find_start(config, gym, console, world) if resume and config.lora_rank else start
     loaded = load(config, base)
     base_hash = state_hash(loaded.model) if config.lora_rank else ""
     if config.lora_rank:
@@ -174,6 +200,7 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         "gym runtime": info.runtime,
         "tokenizer": tokenizer.fingerprint,
         "device": name_device(loaded.model.device),
+        "processes": str(world.size),
         **({"weights under the adapters": base_hash} if base_hash else {}),
     }
     record = record_of(config, facts)
@@ -181,15 +208,18 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
         begun = start.parent == folder.checkpoints
         if begun:
             load_optimizer(start, optimizer)
-        history = rewind(folder.metrics, first if begun else -1)
+        rows = rewind(folder.metrics, first if begun else -1) if world.is_first else History()
+        history = await world.from_first(rows)
         console.say(
             f"{folder.path}: going on from step {first}" if begun else f"{folder.path}: starting over"
         )
         for change in changes(earlier, record):
             console.notice(f"{change}: the result may differ from that of a run in one piece")
     else:
-        folder, history = make_run(config, record), History()
-        if not config.demonstrations:
+        folder, history = RunFolder(RUNS / config.name), History()
+        if world.is_first:
+            make_run(config, record)
+        if world.is_first and not config.demonstrations:
             save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
         console.say(
             f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"
@@ -206,6 +236,7 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
     )
     return Session(
         config,
+        world,
         folder,
         record,
         history,
@@ -220,11 +251,14 @@ async def prepare(config: RunConfig, resume: bool, gym: GymClient, console: RunC
     )
 
 
-async def find_start(config: RunConfig, gym: GymClient, console: RunConsole) -> Path:
+async def find_start(config: RunConfig, gym: GymClient, console: RunConsole, world: World) -> Path:
     """Returns the model folder that a run starts from."""
     console.doing("making the starting policy")
+    if not world.is_first:
+        return await world.from_first(Path())
     # In a thread: fetching or converting takes a while, and the connection wants to be kept up.
-    return await asyncio.to_thread(find_model, config.model) if config.model else await make_rl_base(gym)
+    found = await asyncio.to_thread(find_model, config.model) if config.model else await make_rl_base(gym)
+    return await world.from_first(found)
 
 
 def load(config: RunConfig, folder: Path) -> LoadedModel:
@@ -277,17 +311,23 @@ async def start_cold(session: Session) -> None:
     )
 
     def on_progress(kept: int, played: Sequence[Trajectory]) -> None:
-        append_episodes(session.folder, played)
+        keep_episodes(session, played)
         console.doing(f"cold start: {kept} of {total} demonstrations kept")
 
     console.doing(f"cold start: playing {total} demonstrations")
     shown = await play_demonstrations(
-        session.gym, demonstrator, task_ids, session.settings, config.demonstrations, on_progress
+        session.world,
+        session.gym,
+        demonstrator,
+        task_ids,
+        session.settings,
+        config.demonstrations,
+        on_progress,
     )
     console.demonstrations(len(shown.kept), shown.rejected)
     waited = perf_counter() - started
     losses = []
-    for step in supervise(session.model, shown.kept, supervised_settings(config)):
+    for step in supervise(session.model, shown.kept, supervised_settings(config), session.world):
         losses.append(step.loss)
         console.cold_step(step, config.cold_start_steps)
         # Where the run can be stopped.
@@ -303,9 +343,9 @@ async def start_cold(session: Session) -> None:
         seconds=Seconds(waiting=waited, learning=perf_counter() - started - waited),
     )
     # In this order: a checkpoint says that there is nothing left to do here.
-    append_row(session.folder.metrics, row)
-    save_checkpoint(session.folder.checkpoints, 0, session.model, session.optimizer, session.opened)
-    session.history.add(row)
+    keep_row(session, row)
+    if session.world.is_first:
+        save_checkpoint(session.folder.checkpoints, 0, session.model, session.optimizer, session.opened)
 
 
 async def learn(session: Session) -> None:
@@ -316,14 +356,12 @@ async def learn(session: Session) -> None:
     for step in range(session.first + 1, config.steps + 1):
         console.doing(f"step {step}: playing {config.tasks_per_step} x {config.group_size} episodes")
         groups = choose_groups(task_ids, config, step)
-        played = await play_groups(
-            session.gym, sampler(session, session.model, step - 1), groups, session.settings
-        )
-        append_episodes(session.folder, played.trajectories)
+        policy = sampler(session, session.model, step - 1)
+        played = await play_together(session.world, session.gym, policy, groups, session.settings)
+        keep_episodes(session, played.trajectories)
         console.doing(f"step {step}: learning")
         row = learn_step(session, step, played)
-        session.history.add(row)
-        append_row(session.folder.metrics, row)
+        keep_row(session, row)
         console.step(row)
         if is_due(config, step):
             save(session, step)
@@ -342,7 +380,8 @@ def learn_step(session: Session, step: int, played: Played) -> StepRow:
     names = [trajectory.group for trajectory in trajectories]
     rewards = [reward_of(trajectory.verdict, config.reward) for trajectory in trajectories]
     advantages = group_advantages(rewards, names, config.divide_by_std)
-    update = update_policy(session.model, session.optimizer, collate(trajectories, advantages), config)
+    batch = collate(trajectories, advantages)
+    update = update_policy(session.model, session.optimizer, batch, config, session.world)
     return StepRow(
         step=step,
         reward=sum(rewards) / len(rewards),
@@ -385,7 +424,7 @@ async def test(session: Session) -> None:
     history, episodes = session.history, session.config.test_episodes
     chosen = choose(history.validations).step
     if history.cold_start and history.evaluation(RAW) is None:
-        folder = await find_start(session.config, session.gym, session.console)
+        folder = await find_start(session.config, session.gym, session.console, session.world)
         raw = load_weights(folder, getattr(torch, session.config.dtype), session.model.device)
         await evaluate_on(session, "test", raw, RAW, 0, episodes, stream="test")
     if history.evaluation(START) is None:
@@ -402,6 +441,7 @@ async def evaluate_on(
     """Evaluates a model on a split and adds the row to the history."""
     session.console.doing(f"{label}: playing {episodes} episodes per task")
     row = await evaluate(
+        session.world,
         session.gym,
         sampler(session, model, step),
         session.settings,
@@ -410,10 +450,9 @@ async def evaluate_on(
         step=step,
         episodes=episodes,
         stream=stream,
-        on_played=partial(append_episodes, session.folder),
+        on_played=partial(keep_episodes, session),
     )
-    session.history.add(row)
-    append_row(session.folder.metrics, row)
+    keep_row(session, row)
     session.console.evaluation(row)
 
 
@@ -442,8 +481,23 @@ def is_due(config: RunConfig, step: int) -> bool:
     return step % config.validate_every == 0 or step == config.steps
 
 
+def keep_episodes(session: Session, trajectories: Sequence[Trajectory]) -> None:
+    """Writes down what was played."""
+    if session.world.is_first:
+        append_episodes(session.folder, trajectories)
+
+
+def keep_row(session: Session, row: ColdStart | StepRow | Evaluation) -> None:
+    """Adds a row to the history, and to the file."""
+    session.history.add(row)
+    if session.world.is_first:
+        append_row(session.folder.metrics, row)
+
+
 def save(session: Session, step: int) -> None:
     """Saves the checkpoint of a step, and drops the one that an interruption had left."""
+    if not session.world.is_first:
+        return
     checkpoints = session.folder.checkpoints
     save_checkpoint(
         checkpoints, step, session.model, session.optimizer, tokenizer=checkpoint_folder(checkpoints, 0)
@@ -482,7 +536,8 @@ def break_off(session: Session) -> None:
         else "Saved       nothing: the cold start begins again"
     )
     console.say(f"Report      {report}")
-    console.say(f"Go on with  python -m trainer_client.run --resume --name {session.config.name}")
+    launcher = f"torchrun --nproc-per-node {session.world.size}" if session.world.size > 1 else "python"
+    console.say(f"Go on with  {launcher} -m trainer_client.run --resume --name {session.config.name}")
 
 
 if __name__ == "__main__":

@@ -104,8 +104,8 @@ def open_run(given: Mapping[str, Any], runs: Path = RUNS) -> tuple[RunFolder, Ru
     return folder, resumed(RunConfig(**content["config"]), dict(given)), dict(content["record"])
 
 
-def record_of(config: RunConfig, gym: Mapping[str, str]) -> dict[str, str]:
-    """Returns the facts that are no settings and still enter the numbers, with those about the gym."""
+def record_of(config: RunConfig, facts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the facts that are no settings and still enter the numbers, with those given."""
     used = (*LIBRARIES, "peft") if config.lora_rank else LIBRARIES
     libraries = {name: version(name) for name in used}
     machine = {
@@ -113,7 +113,7 @@ def record_of(config: RunConfig, gym: Mapping[str, str]) -> dict[str, str]:
         "cpu kernels": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
     }
-    return {**libraries, **machine, **gym}
+    return {**libraries, **machine, **facts}
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from trainer_client.models.packed import SharedPrefix, common_length, hidden_states
+from trainer_client.distributed import ALONE, World
+from trainer_client.models.packed import SharedPrefix, common_length, hidden_states, logits_of
 from trainer_client.optimizer import MasterAdamW
 from trainer_client.trajectory import Trajectory
 
@@ -70,7 +71,10 @@ class _Line:
 
 
 def supervise(
-    model: PreTrainedModel, episodes: Sequence[Trajectory], settings: SupervisedSettings
+    model: PreTrainedModel,
+    episodes: Sequence[Trajectory],
+    settings: SupervisedSettings,
+    world: World = ALONE,
 ) -> Iterator[SupervisedStep]:
     """Trains the model in place, a step each time that the next one is asked for."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -82,7 +86,7 @@ def supervise(
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _rate(step, settings)
         optimizer.zero_grad(set_to_none=True)
-        loss = add_gradient(model, chosen, settings.foresight, settings.microbatch_tokens)
+        loss = add_gradient(model, chosen, settings.foresight, settings.microbatch_tokens, world)
         clip_grad_norm_(parameters, settings.max_grad_norm)
         optimizer.step()
         tokens = sum(len(turn.action_ids) for episode in chosen for turn in episode.turns)
@@ -96,22 +100,32 @@ def _rate(step: int, settings: SupervisedSettings) -> float:
 
 
 def add_gradient(
-    model: PreTrainedModel, episodes: Sequence[Trajectory], foresight: float, microbatch_tokens: int
+    model: PreTrainedModel,
+    episodes: Sequence[Trajectory],
+    foresight: float,
+    microbatch_tokens: int,
+    world: World = ALONE,
 ) -> float:
-    """Adds the gradient of the loss over these episodes to the model's; returns the loss on the policy's ids."""
+    """Adds the gradient of the loss over these episodes to the model's; returns the loss on the policy's ids.
+
+    Each process of `world` takes its share of the microbatches, and all have the sums.
+    """
     said = sum(len(turn.action_ids) for episode in episodes for turn in episode.turns)
     answered = sum(len(turn.observation_ids) for episode in episodes for turn in episode.turns)
-    total = 0.0
-    for piece in _split(episodes, microbatch_tokens):
+    total = torch.zeros((), device=model.device)
+    for piece in world.share(_split(episodes, microbatch_tokens)):
         line = _lay_out(piece, with_observations=foresight > 0, device=model.device)
         hidden_TD = hidden_states(model, line.token_ids_T, line.positions_T, line.layout)
-        logits_NV = model.get_output_embeddings()(hidden_TD[line.predicting_N])
-        loss_N = cross_entropy(logits_NV.float(), line.targets_N, reduction="none")
+        loss_N = cross_entropy(
+            logits_of(model, hidden_TD[line.predicting_N]), line.targets_N, reduction="none"
+        )
         own = loss_N[line.said_N].sum() / said
         other = loss_N[~line.said_N].sum() / max(answered, 1)
         (own + foresight * other).backward()
-        total += own.item()
-    return total
+        total += own.detach()
+    world.add_gradients(model)
+    world.add(total)
+    return total.item()
 
 
 def _split(episodes: Sequence[Trajectory], microbatch_tokens: int) -> list[list[Trajectory]]:

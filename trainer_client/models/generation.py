@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
-from trainer_client.models.packed import common_length, hidden_states
+from trainer_client.models.packed import common_length, hidden_states, logits_of
 from trainer_client.models.policy import Row, Sampled
 from trainer_client.models.slots import Slot, SlotLayout, Slots
 
@@ -94,7 +94,7 @@ class Generation:
         due = [place for place, (turn, _) in enumerate(line) if turn.slot.seen == turn.length]
         ended: list[tuple[Row, Sampled]] = []
         if due:
-            logits = self._model.get_output_embeddings()(hidden_ND[due])
+            logits = logits_of(self._model, hidden_ND[due])
             turns = [line[place][0] for place in due]
             ids, logprobs = draw(logits, self._temperature, [turn.row.random for turn in turns])
             for turn, token_id, logprob in zip(turns, ids, logprobs, strict=True):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import linear, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -70,6 +70,8 @@ def hidden_states(model: PreTrainedModel, token_ids_T: Tensor, positions_T: Tens
         positions_T: The position of each token in its own sequence.
         layout: Which token looks at which.
     """
+    if model.config._attn_implementation != _NAME:
+        raise ValueError("the model would pass over the layout: call use_packed_attention on it first")
     # A mask of four dimensions is passed on as it is: transformers makes none of its own.
     no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=token_ids_T.device)
     output = model.base_model(
@@ -81,6 +83,17 @@ def hidden_states(model: PreTrainedModel, token_ids_T: Tensor, positions_T: Tens
     )
     hidden: Tensor = output.last_hidden_state[0]
     return hidden
+
+
+def logits_of(model: PreTrainedModel, hidden_ND: Tensor) -> Tensor:
+    """Returns the logits of hidden states, of shape (N, V), always computed in float32.
+
+    Those of bfloat16 are 0.1 nats apart where they are large.
+    """
+    head = model.get_output_embeddings()
+    if hidden_ND.dtype == torch.float32:
+        return head(hidden_ND)  # type: ignore[no-any-return]
+    return linear(hidden_ND.float(), head.weight.float())
 
 
 def common_length(sequences: Sequence[list[int]]) -> int:
