@@ -29,7 +29,7 @@ SERVICE_FLOORS = [
 
 TRAINER_FLOORS = [
     {"run"},
-    {"report"},
+    {"session", "report"},
     {"run_folder", "console", "dashboard", "evaluate", "cold_start", "models.base"},
     {"result"},
     {"metrics"},

@@ -1,0 +1,246 @@
+"""What a run works with: its folder, its policy and optimizer, the gym, and what has come of it so far."""
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from trainer_client.checkpoint import (
+    checkpoint_folder,
+    latest_checkpoint,
+    load_optimizer,
+    save_checkpoint,
+    state_hash,
+)
+from trainer_client.config import RunConfig
+from trainer_client.console import RunConsole
+from trainer_client.distributed import World
+from trainer_client.gym import GymClient
+from trainer_client.metrics import (
+    ColdStart,
+    Evaluation,
+    History,
+    StepRow,
+    append_row,
+    rewind,
+)
+from trainer_client.models.base import make_rl_base
+from trainer_client.models.find import find_model
+from trainer_client.models.load import LoadedModel, choose_device, load_model, load_weights
+from trainer_client.models.lora import add_adapters, load_adapters
+from trainer_client.models.sampler import Sampler
+from trainer_client.rollout import RolloutSettings
+from trainer_client.run_folder import (
+    RUNS,
+    RunFolder,
+    append_episodes,
+    changes,
+    make_run,
+    open_run,
+    record_of,
+)
+from trainer_client.trajectory import Trajectory
+from trainer_client.update import make_optimizer
+from trainer_client.wire import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What one run works with."""
+
+    config: RunConfig
+    world: World
+    folder: RunFolder
+    record: dict[str, str]
+    history: History
+    gym: GymClient
+    tokenizer: Tokenizer
+    settings: RolloutSettings
+    opened: Path
+    """The model folder that the policy was opened from."""
+    loaded: LoadedModel
+    optimizer: torch.optim.Optimizer
+    first: int
+    """The step that the run goes on from; 0 for a new one."""
+    console: RunConsole
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The policy's model, as it learns."""
+        return self.loaded.model
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The ids that end a turn: that which the gym appends to one that was cut, then the model's own."""
+        return tuple(dict.fromkeys((*self.tokenizer.stop_token_ids, *self.loaded.stop_ids)))
+
+    @property
+    def warm(self) -> bool:
+        """Whether the policy is ready for step 1: there is no cold start, or it is over."""
+        return not self.config.demonstrations or self.history.cold_start is not None
+
+
+async def prepare(
+    config: RunConfig, resume: bool, gym: GymClient, console: RunConsole, world: World
+) -> Session:
+    """Makes the folder, the policy and the optimizer of a run, or opens those of an earlier one."""
+    if resume:
+        folder, config, earlier = open_run({"name": config.name})
+    # Until its cold start is over a run has no checkpoint.
+    if resume and (not config.demonstrations or any(folder.checkpoints.glob("step-*"))):
+        first, start = latest_checkpoint(folder.checkpoints)
+    else:
+        first, start = 0, await find_start(config, gym, console, world)
+    # Adapters go on from the model that they belong to, and a whole model from what it has become.
+    base = await find_start(config, gym, console, world) if resume and config.lora_rank else start
+    loaded = load(config, base)
+    base_hash = state_hash(loaded.model) if config.lora_rank else ""
+    if config.lora_rank:
+        add_adapters(loaded.model, config.lora_rank, config.lora_alpha, config.seed)
+        if resume:
+            load_adapters(loaded.model, start)
+    tokenizer = await register(gym, loaded)
+    optimizer = make_optimizer(loaded.model, config)
+    info = await gym.get_info()
+    facts = {
+        "gym service": info.service_version,
+        "gym image": info.image_digest,
+        "gym runtime": info.runtime,
+        "tokenizer": tokenizer.fingerprint,
+        "device": name_device(loaded.model.device),
+        "processes": str(world.size),
+        **({"weights under the adapters": base_hash} if base_hash else {}),
+    }
+    record = record_of(config, facts)
+    if resume:
+        begun = start.parent == folder.checkpoints
+        if begun:
+            load_optimizer(start, optimizer)
+        rows = rewind(folder.metrics, first if begun else -1) if world.is_first else History()
+        history = await world.from_first(rows)
+        console.say(
+            f"{folder.path}: going on from step {first}" if begun else f"{folder.path}: starting over"
+        )
+        for change in changes(earlier, record):
+            console.notice(f"{change}: the result may differ from that of a run in one piece")
+    else:
+        folder, history = RunFolder(RUNS / config.name), History()
+        if world.is_first:
+            make_run(config, record)
+        if world.is_first and not config.demonstrations:
+            save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
+        console.say(
+            f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"
+        )
+    settings = RolloutSettings(
+        run_seed=config.seed,
+        toolset=config.toolset,
+        fingerprint=tokenizer.fingerprint,
+        max_context_tokens=context_tokens(config, loaded.model),
+        max_turns=config.max_turns,
+        max_edits=config.max_edits,
+        cohort_size=config.cohort_size,
+        continuous_batching=config.continuous_batching,
+    )
+    return Session(
+        config,
+        world,
+        folder,
+        record,
+        history,
+        gym,
+        tokenizer,
+        settings,
+        base,
+        loaded,
+        optimizer,
+        first,
+        console,
+    )
+
+
+async def find_start(config: RunConfig, gym: GymClient, console: RunConsole, world: World) -> Path:
+    """Returns the model folder that a run starts from."""
+    console.doing("making the starting policy")
+    if not world.is_first:
+        return await world.from_first(Path())
+    # In a thread: fetching or converting takes a while, and the connection wants to be kept up.
+    found = await asyncio.to_thread(find_model, config.model) if config.model else await make_rl_base(gym)
+    return await world.from_first(found)
+
+
+def load(config: RunConfig, folder: Path) -> LoadedModel:
+    """Opens a model folder as the run's settings have it."""
+    return load_model(
+        folder,
+        getattr(torch, config.dtype),
+        choose_device(config.device),
+        gradient_checkpointing=config.gradient_checkpointing,
+        thinking=config.thinking,
+    )
+
+
+async def register(gym: GymClient, loaded: LoadedModel) -> Tokenizer:
+    """Makes the model's tokenizer known to the gym."""
+    known = inspect.signature(gym.register_tokenizer).parameters
+    arguments: dict[str, Any] = (
+        {"template_arguments": loaded.template_arguments} if "template_arguments" in known else {}
+    )
+    return await gym.register_tokenizer(
+        loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn, **arguments
+    )
+
+
+def name_device(device: torch.device) -> str:
+    """Returns what kind of device it is, to be compared."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def context_tokens(config: RunConfig, model: PreTrainedModel) -> int:
+    """Returns the tokens that an episode may have: what the model can take, or less where that is asked for."""
+    most = int(model.config.get_text_config().max_position_embeddings)
+    return min(most, config.max_context_tokens or most)
+
+
+def sampler(session: Session, model: PreTrainedModel, step: int) -> Sampler:
+    """Returns the policy that samples from a model with the run's settings."""
+    return Sampler(
+        model,
+        stop_ids=session.stop_ids,
+        max_new_tokens=session.config.max_new_tokens,
+        temperature=session.config.temperature,
+        version=f"{session.config.name}/step-{step}",
+        continuous=session.config.continuous_batching,
+    )
+
+
+def load_step(session: Session, step: int) -> PreTrainedModel:
+    """Loads the model of a checkpoint."""
+    folder = checkpoint_folder(session.folder.checkpoints, step)
+    return load_weights(folder, getattr(torch, session.config.dtype), session.model.device)
+
+
+async def list_task_ids(session: Session, split: str) -> list[str]:
+    """Lists the tasks of a split. Raises ValueError where it has none."""
+    tasks = await session.gym.list_tasks(session.config.suite, split)
+    if not tasks:
+        raise ValueError(f"the suite {session.config.suite} has no task in the split {split}")
+    return [task.task_id for task in tasks]
+
+
+def keep_episodes(session: Session, trajectories: Sequence[Trajectory]) -> None:
+    """Writes down what was played."""
+    if session.world.is_first:
+        append_episodes(session.folder, trajectories)
+
+
+def keep_row(session: Session, row: ColdStart | StepRow | Evaluation) -> None:
+    """Adds a row to the history, and to the file."""
+    session.history.add(row)
+    if session.world.is_first:
+        append_row(session.folder.metrics, row)
