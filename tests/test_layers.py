@@ -38,6 +38,7 @@ TRAINER_FLOORS = [
     {
         "link",
         "models.sampler",
+        "models.vllm",
         "models.find",
         "models.load",
         "models.lora",

@@ -14,6 +14,7 @@ from trainer_client.presets import PRESETS, described
 REWARDS = ("hidden", "public", "fraction")
 TOOLSETS = ("menu", "coding")
 DTYPES = ("float32", "bfloat16")
+SAMPLERS = ("transformers", "vllm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ class RunConfig:
     """Tokens that one turn may sample at most."""
     cohort_size: int = 32
     """Episodes that are sampled in one batch. Another size changes the order of sums, and with it the run."""
+    sampler: str = "transformers"
+    """What samples: transformers, or vllm, which needs a GPU, is faster on it, and gives runs that cannot be repeated
+    to the last bit."""
     continuous_batching: bool = False
     """Let every episode sample as soon as its observation is back, with whatever else is being sampled then. Faster
     where turns are of different lengths, but a run cannot be repeated to the last bit."""
@@ -163,11 +167,20 @@ class RunConfig:
                 raise ValueError(f"{field} is {getattr(self, field)}: set it to 0 or more")
         if self.demonstrations_test_first and not self.demonstrations:
             raise ValueError("demonstrations_test_first is set and demonstrations is 0: set it to 1 or more")
+        if self.sampler == "vllm" and self.lora_rank:
+            raise ValueError(
+                "sampler is vllm and lora_rank is above 0: vllm is sent whole models; choose one of the two"
+            )
         if self.preset and self.preset not in PRESETS:
             raise ValueError(f"preset is {self.preset!r}: choose one of {', '.join(PRESETS)}")
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise ValueError(f"device is {self.device!r}: choose auto, cpu, cuda or cuda:N")
-        for field, choices in {"reward": REWARDS, "toolset": TOOLSETS, "dtype": DTYPES}.items():
+        for field, choices in {
+            "reward": REWARDS,
+            "toolset": TOOLSETS,
+            "dtype": DTYPES,
+            "sampler": SAMPLERS,
+        }.items():
             if getattr(self, field) not in choices:
                 raise ValueError(f"{field} is {getattr(self, field)!r}: choose one of {', '.join(choices)}")
         if any(character in self.name for character in "/\\\0") or self.name.startswith("."):

@@ -123,6 +123,9 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
                 console.notice(str(error))
                 break_off(session)
                 return FAILED
+            finally:
+                if session.vllm:
+                    session.vllm.close()
 
 
 async def start_cold(session: Session) -> None:
@@ -187,7 +190,7 @@ async def learn(session: Session) -> None:
     for step in range(session.first + 1, config.steps + 1):
         console.doing(f"step {step}: playing {config.tasks_per_step} x {config.group_size} episodes")
         groups = choose_groups(task_ids, config, step)
-        policy = sampler(session, session.model, step - 1)
+        policy = await sampler(session, session.model, step - 1)
         played = await play_together(session.world, session.gym, policy, groups, session.settings)
         keep_episodes(session, played.trajectories)
         console.doing(f"step {step}: learning")
@@ -274,7 +277,7 @@ async def evaluate_on(
     row = await evaluate(
         session.world,
         session.gym,
-        sampler(session, model, step),
+        await sampler(session, model, step),
         session.settings,
         await list_task_ids(session, split),
         label=label,

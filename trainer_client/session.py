@@ -33,7 +33,9 @@ from trainer_client.models.base import make_rl_base
 from trainer_client.models.find import find_model
 from trainer_client.models.load import LoadedModel, choose_device, load_model, load_weights
 from trainer_client.models.lora import add_adapters, load_adapters
+from trainer_client.models.policy import Policy
 from trainer_client.models.sampler import Sampler
+from trainer_client.models.vllm import VllmSampler
 from trainer_client.rollout import RolloutSettings
 from trainer_client.run_folder import (
     RUNS,
@@ -68,16 +70,13 @@ class Session:
     first: int
     """The step that the run goes on from; 0 for a new one."""
     console: RunConsole
+    vllm: VllmSampler | None
+    """Samples in place of transformers, where that is asked for."""
 
     @property
     def model(self) -> PreTrainedModel:
         """The policy's model, as it learns."""
         return self.loaded.model
-
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        """The ids that end a turn: that which the gym appends to one that was cut, then the model's own."""
-        return tuple(dict.fromkeys((*self.tokenizer.stop_token_ids, *self.loaded.stop_ids)))
 
     @property
     def warm(self) -> bool:
@@ -145,7 +144,7 @@ async def prepare(
         max_turns=config.max_turns,
         max_edits=config.max_edits,
         cohort_size=config.cohort_size,
-        continuous_batching=config.continuous_batching,
+        continuous_batching=config.continuous_batching or config.sampler == "vllm",
     )
     return Session(
         config,
@@ -161,6 +160,26 @@ async def prepare(
         optimizer,
         first,
         console,
+        start_vllm(config, base, loaded, tokenizer, console) if config.sampler == "vllm" else None,
+    )
+
+
+def stop_ids(tokenizer: Tokenizer, loaded: LoadedModel) -> tuple[int, ...]:
+    """Returns the ids that end a turn: that which the gym appends to one that was cut, then the model's own."""
+    return tuple(dict.fromkeys((*tokenizer.stop_token_ids, *loaded.stop_ids)))
+
+
+def start_vllm(
+    config: RunConfig, folder: Path, loaded: LoadedModel, tokenizer: Tokenizer, console: RunConsole
+) -> VllmSampler:
+    """Starts the engine of vLLM with the run's settings."""
+    console.doing("starting vllm")
+    return VllmSampler.start(
+        folder,
+        loaded.model,
+        stop_ids=stop_ids(tokenizer, loaded),
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
     )
 
 
@@ -207,14 +226,18 @@ def context_tokens(config: RunConfig, model: PreTrainedModel) -> int:
     return min(most, config.max_context_tokens or most)
 
 
-def sampler(session: Session, model: PreTrainedModel, step: int) -> Sampler:
-    """Returns the policy that samples from a model with the run's settings."""
+async def sampler(session: Session, model: PreTrainedModel, step: int) -> Policy:
+    """Returns the policy that samples from a model, as it is now, with the run's settings."""
+    version = f"{session.config.name}/step-{step}"
+    if session.vllm:
+        await session.vllm.play_weights(model, version)
+        return session.vllm
     return Sampler(
         model,
-        stop_ids=session.stop_ids,
+        stop_ids=stop_ids(session.tokenizer, session.loaded),
         max_new_tokens=session.config.max_new_tokens,
         temperature=session.config.temperature,
-        version=f"{session.config.name}/step-{step}",
+        version=version,
         continuous=session.config.continuous_batching,
     )
 

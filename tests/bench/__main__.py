@@ -10,7 +10,10 @@ import asyncio
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 import docker
 
@@ -20,8 +23,11 @@ from tests.bench.grading import grading_rate, repository_rates
 from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
 from tests.bench.memory import idle_memory_mib
 from tests.bench.rates import Contender, measure
-from tests.bench.results import compare_latencies, compare_rates, show, show_rate
+from tests.bench.results import compare, compare_latencies, compare_rates, show, show_rate
+from tests.bench.sampling import sampling_rates, step_seconds
 from tests.bench.services import Service, fake_service, real_service, say
+from tests.bench.waiting import LAYOUTS, waiting_shares
+from trainer_client.models.tiny import build_tiny
 
 _EPISODES_AT_ONCE = 8
 _SINGLE_USE_AT_ONCE = 4
@@ -137,6 +143,44 @@ async def containment_tax(service: Service, seconds: float) -> None:
     )
 
 
+async def sampling_wait(service: Service, seconds: float) -> None:
+    """The share of a batch of episodes in which the policy has nothing to sample, because it waits for the gym."""
+    for layout, (share, whole) in zip(LAYOUTS, await waiting_shares(service, seconds), strict=True):
+        show(f"sampling_wait.{layout}", share, "ratio", batch_seconds=round(whole, 3))
+
+
+async def sampling_rate_tiny(seconds: float) -> None:
+    """New tokens of the built-in model, as many rows as a step of a run has, with its one thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        build_tiny(Path(folder))
+        show_sampling("tiny", await sampling_rates(Path(folder), rows=64, threads=1, seconds=seconds))
+
+
+async def sampling_rate_model(model: Path | None, seconds: float) -> None:
+    """New tokens of a real model, with all cores."""
+    if model is None:
+        say("sampling_rate.model is left out: give a model folder by --model")
+        return
+    show_sampling(model.name, await sampling_rates(model, rows=16, threads=_CORES, seconds=seconds))
+
+
+def show_sampling(model: str, rates: Mapping[str, float]) -> None:
+    """Prints both our ways beside `generate`."""
+    for ours in ("lock_step", "continuous"):
+        compare(f"sampling_rate.{model}.{ours}", rates[ours], "tokens/s", "generate", rates["generate"])
+
+
+async def training_step(seconds: float) -> None:
+    """Sampling and update of 64 completions of 24 tokens, without a gym."""
+    try:
+        ours, theirs, tokens = await asyncio.to_thread(step_seconds, seconds)
+    except ImportError as error:
+        say(f"training_step is left out, {error}: pip install '.[bench]'")
+        return
+    compare("training_step", ours * 1000, "ms", "trl", theirs * 1000)
+    show("training_step.token", ours * 1e6 / tokens, "us")
+
+
 OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
     "idle_sandbox_memory": idle_sandbox_memory,
     "coding_episode_rate.reuse": reuse_rate,
@@ -145,12 +189,20 @@ OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
     "tool_call_latency": tool_call_latency,
     "warm_start": warm_start,
     "containment_tax": containment_tax,
+    "sampling_wait": sampling_wait,
 }
 OVER_SINGLE_USE = {"coding_episode_rate.single_use": single_use_rate}
-ALONE = {"grading_cost.repository": repository_cost, "cold_start": cold_start, "rpc_floor": rpc_floor}
+ALONE: Mapping[str, Callable[[float], Awaitable[None]]] = {
+    "grading_cost.repository": repository_cost,
+    "cold_start": cold_start,
+    "rpc_floor": rpc_floor,
+    "sampling_rate.tiny": sampling_rate_tiny,
+    "sampling_rate.model": partial(sampling_rate_model, None),
+    "training_step": training_step,
+}
 
 
-async def bench(names: Sequence[str], seconds: float) -> None:
+async def bench(names: Sequence[str], seconds: float, model: Path | None) -> None:
     """Runs the measurements of these names, each on a machine that does nothing else for us."""
     if reuse := [name for name in OVER_REUSE if name in names]:
         async with real_service(_CAPACITY) as service:
@@ -162,10 +214,11 @@ async def bench(names: Sequence[str], seconds: float) -> None:
             for name in single_use:
                 say(name)
                 await OVER_SINGLE_USE[name](service, seconds)
-    for name in ALONE:
+    alone = {**ALONE, "sampling_rate.model": partial(sampling_rate_model, model)}
+    for name in alone:
         if name in names:
             say(name)
-            await ALONE[name](seconds)
+            await alone[name](seconds)
 
 
 def main() -> int:
@@ -176,6 +229,7 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", metavar="NAME", help=f"what starts with this: {', '.join(known)}"
     )
+    parser.add_argument("--model", type=Path, help="a model folder for sampling_rate.model")
     options = parser.parse_args()
     if not options.seconds > 0:
         parser.error(f"--seconds must be more than 0, not {options.seconds}")
@@ -184,7 +238,7 @@ def main() -> int:
         parser.error(f"nothing starts with {options.only!r}: choose from {', '.join(known)}")
     # A client of one's own does not load torch: to look through what that holds is no latency of the gym.
     gc.freeze()
-    asyncio.run(bench(names, options.seconds))
+    asyncio.run(bench(names, options.seconds, options.model))
     return 0
 
 

@@ -31,6 +31,18 @@ def compare_rates(name: str, ours: Rate, baseline: str, theirs: Rate) -> None:
     )
 
 
+def compare(name: str, value: float, unit: str, baseline: str, baseline_value: float) -> None:
+    """Prints a figure beside its baseline."""
+    show(
+        name,
+        value,
+        unit,
+        baseline=baseline,
+        baseline_value=_rounded(baseline_value),
+        ratio=_rounded(value / baseline_value),
+    )
+
+
 def compare_latencies(
     name: str, ours: Latencies, baseline: str, theirs: Latencies, percents: Sequence[int] = (50, 99)
 ) -> None:
