@@ -88,6 +88,14 @@ def _parser() -> argparse.ArgumentParser:
         choices=["on", "off"],
         help="whether the same files under the same seed are run once only; on by default for training, else off",
     )
+    serve.add_argument(
+        "--tokenizer",
+        action="append",
+        default=[],
+        metavar="FOLDER_OR_NAME",
+        help="register the tokenizer of a model folder, or of a model in the local cache of transformers, at start; "
+        "may be given several times",
+    )
     commands.add_parser("up", help="serve in the background; takes the options of serve")
     commands.add_parser("down", help="stop the background service")
     commands.add_parser("status", help="describe the background service")
@@ -139,6 +147,7 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             # Whoever evaluates wants every verdict to be a run.
             verdict_cache=(arguments.verdict_cache or ("off" if arguments.profile == "evaluation" else "on"))
             == "on",
+            tokenizers=tuple(arguments.tokenizer),
         )
         uvloop.run(serve(config, state))
     except (SandboxLost, ValueError, RuntimeError) as error:
@@ -258,6 +267,8 @@ def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
     print(f"episodes   {info.capacity} at most, {info.live_episodes} live")
     print(f"sandboxes  {_pool_line(info.pool)}")
     print(f"grading    {_grading_line(info.grading)}")
+    for tokenizer in info.tokenizers:
+        print(f"tokenizer  {tokenizer.fingerprint[:12]}, {_append_only_line(tokenizer)}")
 
 
 def _grading_line(grading: "pb.GradingStatus") -> str:
@@ -266,6 +277,15 @@ def _grading_line(grading: "pb.GradingStatus") -> str:
     line = f"{verdicts}; {grading.public_only} pass the public tests alone, flags: {_counts(grading.flags)}; "
     line += f"{grading.retries} retries, {grading.cache_hits} of {grading.cache_hits + grading.cache_misses} on record"
     return "; ".join([line, *(f"ALARM {_printable(alarm)}" for alarm in grading.alarms)])
+
+
+def _append_only_line(tokenizer: "pb.Tokenizer") -> str:
+    """Says in one line whether episodes are the template's own rendering."""
+    if tokenizer.append_only:
+        return "append-only"
+    first, *others = tokenizer.append_only_differences
+    more = f"; {len(others)} more such differences" if others else ""
+    return _printable(f"not append-only: {first}{more}")
 
 
 def _counts(counts: "Mapping[str, int]") -> str:

@@ -51,6 +51,8 @@ class ServiceConfig:
 
     verdict_cache: bool = True
     """Whether a verdict that was reached before is given again without a run; see `grading.cache`."""
+    tokenizers: tuple[str, ...] = ()
+    """The model folders, or names in the local cache of transformers, whose tokenizers are registered at start."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

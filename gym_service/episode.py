@@ -96,6 +96,8 @@ class Episode:
     submission: Submission = _CUT_OFF
     """What is graded; taken when the episode ends."""
     grading: "asyncio.Task[Verdict] | None" = None
+    native_tools: bool = False
+    """Whether the chat template told the policy of the tools."""
     record_sha256: str = ""
     """The head of the record; made when the episode is graded."""
 

@@ -257,8 +257,10 @@ class Episodes:
     ) -> Episode:
         try:
             instance = open_task(task, creation.seed.text(task.task_id))
-            messages = toolset.opening(instance)
-            prompt = tokenizer.prompt(messages) if tokenizer else None
+            native = toolset.native_tools and tokenizer is not None and tokenizer.facts.renders_tools
+            messages = toolset.opening(instance, native=native)
+            schemas = [tool.schema for tool in toolset.tools] if native else []
+            prompt = tokenizer.prompt(messages, schemas) if tokenizer else None
             sandbox = await self._prepare_sandbox(instance, limits)
         except BaseException:
             # The same request may come again and must then be tried again.
@@ -286,6 +288,7 @@ class Episodes:
             lease_seconds=lease_seconds,
             expires_at=asyncio.get_running_loop().time() + lease_seconds,
             length=len(prompt.token_ids) if prompt else 0,
+            native_tools=native,
         )
         self._by_id[episode.episode_id] = episode
         return episode

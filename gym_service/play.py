@@ -19,12 +19,14 @@ async def act(episode: Episode, action: Action) -> tuple[tuple[ToolResult, ...],
     try:
         calls = action.tool_calls
         if calls is None:
-            text = action.text
+            text, in_thought = action.text, False
             if text is None:
                 assert episode.tokenizer is not None
                 assert action.token_ids is not None
                 text = episode.tokenizer.text_of(action.token_ids)
-            calls = parse_calls(text, tools)
+            if episode.tokenizer is not None:
+                in_thought = episode.tokenizer.opens_thought
+            calls = parse_calls(text, tools, in_thought=in_thought)
         if not calls:
             if episode.toolset.answer_ends_episode:
                 return (), StopReason.NO_TOOL_CALL
@@ -56,6 +58,7 @@ async def _call(episode: Episode, call: ToolCall) -> ToolResult:
 async def extend(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
     """Appends a turn and its results to the sequence; gives the delta, None without a tokenizer."""
     characters = len(action.text or "") + sum(len(result.text) for result in results)
+    characters += sum(len(str(call.arguments)) for call in action.tool_calls or ())
     if characters < _LONG_TEXT_CHARACTERS:
         return _append(episode, action, results)
     return await asyncio.to_thread(_append, episode, action, results)
@@ -64,6 +67,8 @@ async def extend(episode: Episode, action: Action, results: Sequence[ToolResult]
 def _append(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
     if episode.tokenizer is None:
         return None
+    if action.tool_calls is not None:
+        action = Action(text=episode.toolset.write(action.tool_calls))
     spoken = episode.tokenizer.ids_of(action)
     messages = [Message("tool", result.text, result.tool) for result in results]
     delta = episode.tokenizer.delta(episode.length + len(spoken), spoken, messages)

@@ -2,7 +2,8 @@
 
 A record is lines of JSON, one per event:
 
-    created    gym, episode, task, toolset, seed, tokenizer, limits asked, opening messages
+    created    gym, episode, task, toolset, seed, tokenizer, limits asked, opening messages,
+               whether the chat template told of the tools
     turn       one for each turn: the action as it was sent, the results, the ids that were appended
     ended      stop reason, and the submission with its files
     graded     the verdict with its hashes and signature, and the evidence, which no client ever gets
@@ -118,6 +119,7 @@ def _events(episode: Episode, verdict: Verdict, gym: str) -> Iterator[tuple[str,
             "max_turns": creation.max_turns,
             "max_edits": creation.max_edits,
             "limits": dict(creation.limits),
+            "native_tools": episode.native_tools,
             "messages": [
                 {"role": each.role, "content": each.content, "tool": each.tool} for each in episode.messages
             ],

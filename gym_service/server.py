@@ -37,6 +37,7 @@ from gym_service.servicer import GymServicer, abort
 from gym_service.state import Endpoint, StateFolder
 from gym_service.tasks.store import known_suites
 from gym_service.tasks.suites import Catalogue
+from gym_service.tokens.folder import open_tokenizer
 from sandbox_images.build import image_reference
 
 logger = logging.getLogger(__name__)
@@ -126,13 +127,15 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
     """Serves episodes in containers until SIGTERM or SIGINT; the caller holds the lock of the state folder.
 
     Raises SandboxLost when there is no engine, no image, or no sandbox that holds; OSError when the state
-    folder cannot be written; RuntimeError when the port is taken.
+    folder cannot be written; RuntimeError when the port is taken; ValueError for a tokenizer that cannot be registered.
     """
     # Before the first container is started: from here on every end is an orderly one.
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    # Before everything that takes long: a wrong name is told at once.
+    tokenizers = [await asyncio.to_thread(open_tokenizer, name) for name in config.tokenizers]
     image = image_reference()
     engine = await asyncio.to_thread(
         DockerEngine, image, config.limits, state.owner, config.runtime, reuse=config.reuse
@@ -147,6 +150,8 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         gc.freeze()
         catalogue = await _prove(engine, state)
         async with running_gym(config, engine.start, assurance, catalogue, state.grading_seed()) as gym:
+            for tokenizer in tokenizers:
+                gym.episodes.register(tokenizer)
             state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
             logger.info("serving at %s, image %s", gym.address, engine.facts.image_digest)
             try:

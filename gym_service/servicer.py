@@ -19,7 +19,7 @@ from gym_service.errors import GymError, InvalidRequest
 from gym_service.sandbox.isolation import Assurance
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.suites import Task
-from gym_service.tokens import ChatTokenizer
+from gym_service.tokens import ChatTokenizer, parse_template_arguments
 
 logger = logging.getLogger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -208,7 +208,12 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _register(self, request: pb.RegisterTokenizerRequest) -> pb.RegisterTokenizerResponse:
         tokenizer = await asyncio.to_thread(
-            ChatTokenizer, request.tokenizer_json, request.chat_template, request.end_of_turn
+            ChatTokenizer,
+            request.tokenizer_json,
+            request.chat_template,
+            request.end_of_turn,
+            parse_template_arguments(request.template_arguments_json),
+            tuple(request.stop_token_ids),
         )
         self._episodes.register(tokenizer)
         return pb.RegisterTokenizerResponse(tokenizer=wire.tokenizer_to(tokenizer.facts))

@@ -139,12 +139,11 @@ def task_to(task: Task) -> pb.Task:
 
 def toolset_to(toolset: Toolset) -> pb.Toolset:
     """Writes a toolset."""
-    tools = [
-        pb.Tool(name=tool.name, description=tool.description, parameters_json=tool.parameters_json)
-        for tool in toolset.tools
-    ]
     return pb.Toolset(
-        name=toolset.name, tools=tools, max_turns=toolset.max_turns, max_edits=toolset.max_edits
+        name=toolset.name,
+        tools=_tools_to(toolset),
+        max_turns=toolset.max_turns,
+        max_edits=toolset.max_edits,
     )
 
 
@@ -155,6 +154,8 @@ def tokenizer_to(facts: TokenizerFacts) -> pb.Tokenizer:
         vocabulary_size=facts.vocabulary_size,
         stop_token_ids=facts.stop_token_ids,
         append_only=facts.append_only,
+        append_only_differences=facts.differences,
+        renders_tools=facts.renders_tools,
     )
 
 
@@ -214,6 +215,7 @@ def created_to(episode: Episode, *, reuse: bool) -> pb.CreateEpisodeResponse:
         expire_time=_timestamp(episode.expire_time),
         sandbox_reuse=pb.SANDBOX_REUSE_REUSE if reuse else pb.SANDBOX_REUSE_SINGLE_USE,
         limits=limits_to(episode.limits),
+        tools=_tools_to(episode.toolset) if episode.native_tools else (),
     )
 
 
@@ -283,6 +285,13 @@ def record_to(episode: Episode, isolation: pb.Isolation) -> pb.GetEpisodeRespons
         record.verdict.CopyFrom(verdict_to(episode.grading.result(), isolation))
         record.record_sha256 = episode.record_sha256
     return record
+
+
+def _tools_to(toolset: Toolset) -> list[pb.Tool]:
+    return [
+        pb.Tool(name=tool.name, description=tool.description, parameters_json=tool.parameters_json)
+        for tool in toolset.tools
+    ]
 
 
 def _message_to(message: Message) -> pb.Message:

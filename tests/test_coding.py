@@ -7,8 +7,10 @@ from gym_service.sandbox.fake import FakeSandbox
 from gym_service.tasks.model import instantiate
 from gym_service.tasks.suites import built_in
 from gym_service.toolsets.base import Misuse, Progress, check_arguments
+from gym_service.toolsets.calls import parse_calls
 from gym_service.toolsets.coding import Coding
 from gym_service.values import ToolCall
+from tests.tokenizers import gym_tokenizer
 
 
 @pytest.fixture
@@ -26,6 +28,35 @@ def tools():
 
     call.sandbox = sandbox
     return call
+
+
+def opening(**how):
+    system, user = Coding().opening(instantiate(built_in().task("bugfix/zero/share"), "seed"), **how)
+    assert (system.role, user.role) == ("system", "user")
+    return system.content
+
+
+def test_the_text_protocol_names_every_tool_and_argument_and_its_example_is_a_call():
+    text = opening()
+
+    for tool in Coding.tools:
+        assert tool.line in text
+        for name in tool.properties:
+            assert name in tool.line
+    assert parse_calls(text, {}) == (ToolCall("Read", {"file_path": "a.py"}),)
+
+
+def test_a_template_that_tells_of_the_tools_leaves_little_to_say():
+    assert len(opening(native=True)) < 150
+    assert "Read" not in opening(native=True)
+
+
+def test_the_opening_fits_a_small_model():
+    tokenizer = gym_tokenizer("smollm2", {})
+    tasks = built_in().suite("bugfix")
+    openings = [Coding().opening(instantiate(task, "seed")) for task in tasks]
+
+    assert max(len(tokenizer.prompt(messages).token_ids) for messages in openings) <= 260
 
 
 async def refusal(call):

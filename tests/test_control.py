@@ -68,6 +68,21 @@ def test_up_serves_up_again_changes_nothing_and_down_leaves_nothing(folder):
     assert not control.down(folder)
 
 
+def test_the_tokenizers_of_model_folders_are_known_from_the_start(folder, tmp_path):
+    from trainer_client.models import tiny
+
+    tiny.build_tokenizer().save_pretrained(tmp_path / "tiny")
+
+    (tokenizer,) = control.up(folder, (*SMALL, "--tokenizer", str(tmp_path / "tiny"))).tokenizers
+
+    assert tokenizer.append_only
+
+
+def test_a_folder_without_a_tokenizer_ends_the_start_and_is_named(folder, tmp_path):
+    with pytest.raises(control.ControlError, match=rf"error: {tmp_path}: tokenizer.json cannot be read"):
+        control.up(folder, (*SMALL, "--tokenizer", str(tmp_path)))
+
+
 def test_the_endpoint_is_for_its_owner_alone(folder):
     control.up(folder, SMALL)
 

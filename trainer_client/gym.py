@@ -1,8 +1,9 @@
 """The client of the gym, in values of the trainer."""
 
 import asyncio
+import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
@@ -94,7 +95,13 @@ class GymClient:
             request.page_token = page.next_page_token
 
     async def register_tokenizer(
-        self, tokenizer_json: bytes, chat_template: str, end_of_turn: str
+        self,
+        tokenizer_json: bytes,
+        chat_template: str,
+        end_of_turn: str,
+        *,
+        template_arguments: Mapping[str, object] | None = None,
+        stop_token_ids: Sequence[int] = (),
     ) -> wire.Tokenizer:
         """Makes a tokenizer known to the gym, now and after each restart of the gym.
 
@@ -102,12 +109,19 @@ class GymClient:
             tokenizer_json: The content of tokenizer.json.
             chat_template: The template in Jinja, as in transformers.
             end_of_turn: The text of the token that ends a turn.
+            template_arguments: What the template is rendered with beside messages and tools, such as
+                {"enable_thinking": False}.
+            stop_token_ids: Further ids that end a turn, as in a model's generation_config.
 
         Raises:
             GymRefused: It is no tokenizer, or the template does not render.
         """
         request = pb.RegisterTokenizerRequest(
-            tokenizer_json=tokenizer_json, chat_template=chat_template, end_of_turn=end_of_turn
+            tokenizer_json=tokenizer_json,
+            chat_template=chat_template,
+            end_of_turn=end_of_turn,
+            template_arguments_json=json.dumps(dict(template_arguments)) if template_arguments else "",
+            stop_token_ids=stop_token_ids,
         )
         tokenizer = wire.decode_tokenizer(
             (await self._link.call("RegisterTokenizer", request, 120)).tokenizer

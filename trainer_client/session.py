@@ -1,11 +1,9 @@
 """What a run works with: its folder, its policy and optimizer, the gym, and what has come of it so far."""
 
 import asyncio
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -164,11 +162,6 @@ async def prepare(
     )
 
 
-def stop_ids(tokenizer: Tokenizer, loaded: LoadedModel) -> tuple[int, ...]:
-    """Returns the ids that end a turn: that which the gym appends to one that was cut, then the model's own."""
-    return tuple(dict.fromkeys((*tokenizer.stop_token_ids, *loaded.stop_ids)))
-
-
 def start_vllm(
     config: RunConfig, folder: Path, loaded: LoadedModel, tokenizer: Tokenizer, console: RunConsole
 ) -> VllmSampler:
@@ -177,7 +170,7 @@ def start_vllm(
     return VllmSampler.start(
         folder,
         loaded.model,
-        stop_ids=stop_ids(tokenizer, loaded),
+        stop_ids=tokenizer.stop_token_ids,
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
     )
@@ -206,12 +199,12 @@ def load(config: RunConfig, folder: Path) -> LoadedModel:
 
 async def register(gym: GymClient, loaded: LoadedModel) -> Tokenizer:
     """Makes the model's tokenizer known to the gym."""
-    known = inspect.signature(gym.register_tokenizer).parameters
-    arguments: dict[str, Any] = (
-        {"template_arguments": loaded.template_arguments} if "template_arguments" in known else {}
-    )
     return await gym.register_tokenizer(
-        loaded.tokenizer_json, loaded.chat_template, loaded.end_of_turn, **arguments
+        loaded.tokenizer_json,
+        loaded.chat_template,
+        loaded.end_of_turn,
+        template_arguments=loaded.template_arguments,
+        stop_token_ids=loaded.stop_ids,
     )
 
 
@@ -234,7 +227,7 @@ async def sampler(session: Session, model: PreTrainedModel, step: int) -> Policy
         return session.vllm
     return Sampler(
         model,
-        stop_ids=stop_ids(session.tokenizer, session.loaded),
+        stop_ids=session.tokenizer.stop_token_ids,
         max_new_tokens=session.config.max_new_tokens,
         temperature=session.config.temperature,
         version=version,

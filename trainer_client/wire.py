@@ -36,6 +36,8 @@ class Created:
     prompt: Delta | None
     """None in an episode without a tokenizer."""
     max_turns: int
+    tools: "tuple[Tool, ...]" = ()
+    """What the prompt was rendered with; empty where the messages describe the tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class Tokenizer:
     """The ids that end a turn; the first is the one that the gym appends to a turn that was cut."""
     append_only: bool
     """Whether prompt plus deltas always equal the template's rendering of the whole conversation."""
+    differences: tuple[str, ...] = ()
+    """What the template would render otherwise, one sentence for each kind of conversation."""
+    renders_tools: bool = False
+    """Whether the template tells the policy of its tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,7 @@ def decode_created(message: pb.CreateEpisodeResponse) -> Created:
         messages=_messages(message.messages),
         prompt=decode_delta(message.prompt) if message.HasField("prompt") else None,
         max_turns=message.max_turns,
+        tools=_tools(message.tools),
     )
 
 
@@ -194,7 +201,12 @@ def decode_graded(message: pb.GradeEpisodeResponse) -> Graded:
 def decode_tokenizer(message: pb.Tokenizer) -> Tokenizer:
     """Decodes a tokenizer."""
     return Tokenizer(
-        message.fingerprint, message.vocabulary_size, tuple(message.stop_token_ids), message.append_only
+        message.fingerprint,
+        message.vocabulary_size,
+        tuple(message.stop_token_ids),
+        message.append_only,
+        tuple(message.append_only_differences),
+        message.renders_tools,
     )
 
 
@@ -210,12 +222,7 @@ def decode_info(message: pb.GetGymInfoResponse) -> GymInfo:
     return GymInfo(
         service_version=message.service_version,
         toolsets=tuple(
-            Toolset(
-                toolset.name,
-                tuple(Tool(tool.name, tool.description, tool.parameters_json) for tool in toolset.tools),
-                toolset.max_turns,
-                toolset.max_edits,
-            )
+            Toolset(toolset.name, _tools(toolset.tools), toolset.max_turns, toolset.max_edits)
             for toolset in message.toolsets
         ),
         suites=tuple(suite.name for suite in message.suites),
@@ -242,6 +249,10 @@ def decode_record(message: pb.GetEpisodeResponse) -> EpisodeRecord:
 
 def _messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
     return tuple(Message(message.role, message.content) for message in messages)
+
+
+def _tools(tools: Iterable[pb.Tool]) -> tuple[Tool, ...]:
+    return tuple(Tool(tool.name, tool.description, tool.parameters_json) for tool in tools)
 
 
 def _tool_results(observation: pb.Observation) -> tuple[ToolResult, ...]:

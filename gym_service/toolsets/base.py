@@ -20,18 +20,35 @@ class Tool:
     properties: dict[str, dict[str, object]]
     """The JSON schemas of the arguments, by name."""
     required: tuple[str, ...] = ()
+    brief: str = ""
+    """What has to be known of it, in a few words, for a policy that reads of its tools in plain text."""
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The JSON schema of all arguments."""
+        return {
+            "type": "object",
+            "properties": self.properties,
+            "required": list(self.required),
+            "additionalProperties": False,
+        }
 
     @property
     def parameters_json(self) -> str:
-        """The JSON schema of all arguments."""
-        return json.dumps(
-            {
-                "type": "object",
-                "properties": self.properties,
-                "required": list(self.required),
-                "additionalProperties": False,
-            }
-        )
+        """The JSON schema of all arguments, in JSON."""
+        return json.dumps(self.parameters)
+
+    @property
+    def schema(self) -> dict[str, object]:
+        """The tool as a chat template takes it."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    @property
+    def line(self) -> str:
+        """The tool in one line of plain text."""
+        names = (name if name in self.required else f"{name}?" for name in self.properties)
+        return f"{self.name}({', '.join(names)}) {self.brief}"
 
 
 @dataclass(slots=True)
@@ -57,6 +74,8 @@ class Toolset(Protocol):
     """Successful edits by default; 0 for any number."""
     answer_ends_episode: ClassVar[bool]
     """Whether a turn without a call is the final answer; otherwise it is a malformed call."""
+    native_tools: ClassVar[bool]
+    """Whether the chat template tells the policy of the tools, where it can; otherwise the opening does."""
 
     def plays(self, task: Task) -> bool:
         """Whether the task can be played with it."""
@@ -64,8 +83,11 @@ class Toolset(Protocol):
     def turns_for(self, task: Task) -> int:
         """The turns that an episode of this task may take by default and at most."""
 
-    def opening(self, instance: Instance) -> tuple[Message, ...]:
-        """Gives the messages that open the conversation."""
+    def opening(self, instance: Instance, *, native: bool = False) -> tuple[Message, ...]:
+        """Gives the messages that open the conversation; `native` where the template tells of the tools."""
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        """Gives calls that a client parsed itself as the text that a policy would have written."""
 
     async def perform(
         self, call: ToolCall, instance: Instance, progress: Progress, sandbox: Sandbox
@@ -95,7 +117,8 @@ def check_arguments(tool: Tool, arguments: dict[str, object]) -> None:
         if not isinstance(value, _TYPES[str(schema["type"])]) or (
             isinstance(value, bool) and schema["type"] != "boolean"
         ):
-            raise Misuse("invalid_arguments", f"{tool.name}: {name} must be of type {schema['type']}")
+            expected = f"must be of type {schema['type']}, not {json_type(value)}"
+            raise Misuse("invalid_arguments", f"{tool.name}: {name} {expected}")
         allowed = schema.get("enum")
         if isinstance(allowed, Sequence) and value not in allowed:
             options = ", ".join(map(str, allowed))
@@ -108,3 +131,21 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "boolean": bool,
     "number": (int, float),
 }
+
+
+def json_type(value: object) -> str:
+    """Names the type of a value that came out of JSON."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"

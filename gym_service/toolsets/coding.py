@@ -1,6 +1,7 @@
 """The coding tools: Read, Edit, Write, Bash, with the names and parameters of Claude Code's tools."""
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from gym_service.sandbox.base import MAX_FILE_BYTES, WORKSPACE, Completed, FileRefused, Sandbox
@@ -8,6 +9,7 @@ from gym_service.tasks.model import FunctionTask
 from gym_service.tasks.suites import Instance, Task
 from gym_service.toolsets.base import Misuse, Progress, Tool
 from gym_service.toolsets.bash import ALLOWED, parse_command
+from gym_service.toolsets.calls import write_calls
 from gym_service.toolsets.paths import shown, workspace_path
 from gym_service.values import Message, ToolCall, ToolResult
 
@@ -25,10 +27,16 @@ _ACCIDENTS = re.compile(
 )
 """Addresses of objects and numbers of threads, which differ between sandboxes that do the same."""
 
-_SYSTEM = (
-    f"You are a coding agent. The repository is {WORKSPACE}. Repair it with the tools, then answer without a tool "
-    'call. A call is written as <tool_call>{"name": NAME, "arguments": {...}}</tool_call>.'
+_NATIVE_SYSTEM = (
+    f"You are a coding agent. The repository is {WORKSPACE}. "
+    "Repair it with the tools, then answer without a tool call."
 )
+_TEXT_SYSTEM = (
+    f"You repair the repository {WORKSPACE} with tools (? marks what may be left out):\n"
+    "{tools}\n"
+    "Write each call as in this example, and end with an answer without a call:\n{example}"
+)
+_EXAMPLE = write_calls([ToolCall("Read", {"file_path": "a.py"})])
 
 
 class Coding:
@@ -38,6 +46,7 @@ class Coding:
     max_turns: ClassVar[int] = 6
     max_edits: ClassVar[int] = 0
     answer_ends_episode: ClassVar[bool] = True
+    native_tools: ClassVar[bool] = True
     tools: ClassVar[tuple[Tool, ...]] = (
         Tool(
             "Read",
@@ -48,6 +57,7 @@ class Coding:
                 "limit": {"type": "integer", "description": f"The lines at most; {_MAX_LINES} by default."},
             },
             ("file_path",),
+            "shows numbered lines.",
         ),
         Tool(
             "Edit",
@@ -60,6 +70,7 @@ class Coding:
                 "replace_all": {"type": "boolean", "description": "Replaces every occurrence."},
             },
             ("file_path", "old_string", "new_string"),
+            "replaces a text of a file that was read; it must occur once, and has no line numbers.",
         ),
         Tool(
             "Write",
@@ -69,6 +80,7 @@ class Coding:
                 "content": {"type": "string", "description": "The new content."},
             },
             ("file_path", "content"),
+            "writes a whole file.",
         ),
         Tool(
             "Bash",
@@ -81,6 +93,7 @@ class Coding:
                 },
             },
             ("command",),
+            f"runs one of {ALLOWED}; timeout is in milliseconds.",
         ),
     )
 
@@ -90,11 +103,15 @@ class Coding:
     def turns_for(self, task: Task) -> int:
         return self.max_turns if isinstance(task, FunctionTask) else _REPOSITORY_TURNS
 
-    def opening(self, instance: Instance) -> tuple[Message, ...]:
-        tools = "\n".join(
-            f"{tool.name}: {tool.description} Arguments: {tool.parameters_json}" for tool in self.tools
-        )
-        return (Message("system", f"{_SYSTEM}\n\n{tools}"), Message("user", instance.request))
+    def opening(self, instance: Instance, *, native: bool = False) -> tuple[Message, ...]:
+        system = _NATIVE_SYSTEM
+        if not native:
+            # Short: every episode of a small model reads it.
+            system = _TEXT_SYSTEM.format(tools="\n".join(tool.line for tool in self.tools), example=_EXAMPLE)
+        return (Message("system", system), Message("user", instance.request))
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        return write_calls(calls)
 
     async def perform(
         self, call: ToolCall, instance: Instance, progress: Progress, sandbox: Sandbox

@@ -1,5 +1,6 @@
 """The menu: read, edit OPERATION, test, submit. The policy chooses, authored code writes the change."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from gym_service.grading import oracle
@@ -8,6 +9,7 @@ from gym_service.tasks.model import FunctionInstance, FunctionTask
 from gym_service.tasks.operations import OPERATIONS, apply_operation
 from gym_service.tasks.suites import Instance, Task
 from gym_service.toolsets.base import Misuse, Progress, Tool
+from gym_service.toolsets.calls import write_short_calls
 from gym_service.values import Message, ToolCall, ToolResult
 
 _SYSTEM = (
@@ -25,6 +27,8 @@ class Menu:
     max_turns: ClassVar[int] = 6
     max_edits: ClassVar[int] = 1
     answer_ends_episode: ClassVar[bool] = False
+    native_tools: ClassVar[bool] = False
+    """One notation for every model, so that the smallest can learn it."""
     tools: ClassVar[tuple[Tool, ...]] = (
         Tool("read", "Shows the source of the function.", {}),
         Tool(
@@ -43,10 +47,13 @@ class Menu:
     def turns_for(self, task: Task) -> int:
         return self.max_turns
 
-    def opening(self, instance: Instance) -> tuple[Message, ...]:
+    def opening(self, instance: Instance, *, native: bool = False) -> tuple[Message, ...]:
         assert isinstance(instance, FunctionInstance)
         # The task's description would give the family of the fault away: the policy has to read.
         return (Message("system", _SYSTEM), Message("user", f"Repair {instance.function_name}."))
+
+    def write(self, calls: Sequence[ToolCall]) -> str:
+        return write_short_calls(calls, {tool.name: tool for tool in self.tools})
 
     async def perform(
         self, call: ToolCall, instance: Instance, progress: Progress, sandbox: Sandbox

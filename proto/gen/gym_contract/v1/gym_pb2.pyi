@@ -242,16 +242,20 @@ class PoolStatus(_message.Message):
     def __init__(self, size: _Optional[int] = ..., warm: _Optional[int] = ..., lent: _Optional[int] = ..., hits: _Optional[int] = ..., misses: _Optional[int] = ..., waited: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., started: _Optional[int] = ..., retired: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Tokenizer(_message.Message):
-    __slots__ = ("fingerprint", "vocabulary_size", "stop_token_ids", "append_only")
+    __slots__ = ("fingerprint", "vocabulary_size", "stop_token_ids", "append_only", "append_only_differences", "renders_tools")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     APPEND_ONLY_FIELD_NUMBER: _ClassVar[int]
+    APPEND_ONLY_DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
+    RENDERS_TOOLS_FIELD_NUMBER: _ClassVar[int]
     fingerprint: str
     vocabulary_size: int
     stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
     append_only: bool
-    def __init__(self, fingerprint: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., append_only: _Optional[bool] = ...) -> None: ...
+    append_only_differences: _containers.RepeatedScalarFieldContainer[str]
+    renders_tools: bool
+    def __init__(self, fingerprint: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., append_only: _Optional[bool] = ..., append_only_differences: _Optional[_Iterable[str]] = ..., renders_tools: _Optional[bool] = ...) -> None: ...
 
 class TokenDelta(_message.Message):
     __slots__ = ("token_ids", "position", "tokenizer_fingerprint")
@@ -499,14 +503,18 @@ class ListTasksResponse(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class RegisterTokenizerRequest(_message.Message):
-    __slots__ = ("tokenizer_json", "chat_template", "end_of_turn")
+    __slots__ = ("tokenizer_json", "chat_template", "end_of_turn", "template_arguments_json", "stop_token_ids")
     TOKENIZER_JSON_FIELD_NUMBER: _ClassVar[int]
     CHAT_TEMPLATE_FIELD_NUMBER: _ClassVar[int]
     END_OF_TURN_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     tokenizer_json: bytes
     chat_template: str
     end_of_turn: str
-    def __init__(self, tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., end_of_turn: _Optional[str] = ...) -> None: ...
+    template_arguments_json: str
+    stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tokenizer_json: _Optional[bytes] = ..., chat_template: _Optional[str] = ..., end_of_turn: _Optional[str] = ..., template_arguments_json: _Optional[str] = ..., stop_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RegisterTokenizerResponse(_message.Message):
     __slots__ = ("tokenizer",)
@@ -537,7 +545,7 @@ class CreateEpisodeRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., toolset: _Optional[str] = ..., seed: _Optional[_Union[EpisodeSeed, _Mapping]] = ..., tokenizer_fingerprint: _Optional[str] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_turns: _Optional[int] = ..., max_edits: _Optional[int] = ..., limits: _Optional[_Union[SandboxLimits, _Mapping]] = ...) -> None: ...
 
 class CreateEpisodeResponse(_message.Message):
-    __slots__ = ("episode_id", "messages", "prompt", "max_turns", "expire_time", "sandbox_reuse", "limits")
+    __slots__ = ("episode_id", "messages", "prompt", "max_turns", "expire_time", "sandbox_reuse", "limits", "tools")
     EPISODE_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
@@ -545,6 +553,7 @@ class CreateEpisodeResponse(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _ClassVar[int]
     SANDBOX_REUSE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
     episode_id: str
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     prompt: TokenDelta
@@ -552,7 +561,8 @@ class CreateEpisodeResponse(_message.Message):
     expire_time: _timestamp_pb2.Timestamp
     sandbox_reuse: SandboxReuse
     limits: SandboxLimits
-    def __init__(self, episode_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., prompt: _Optional[_Union[TokenDelta, _Mapping]] = ..., max_turns: _Optional[int] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sandbox_reuse: _Optional[_Union[SandboxReuse, str]] = ..., limits: _Optional[_Union[SandboxLimits, _Mapping]] = ...) -> None: ...
+    tools: _containers.RepeatedCompositeFieldContainer[Tool]
+    def __init__(self, episode_id: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., prompt: _Optional[_Union[TokenDelta, _Mapping]] = ..., max_turns: _Optional[int] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sandbox_reuse: _Optional[_Union[SandboxReuse, str]] = ..., limits: _Optional[_Union[SandboxLimits, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ...) -> None: ...
 
 class StepEpisodeRequest(_message.Message):
     __slots__ = ("episode_id", "turn", "action")

@@ -110,7 +110,8 @@ class GymServiceServicer:
     def RegisterTokenizer(self, request, context):
         """Makes a tokenizer and its chat template known to the gym, so that episodes can be created with it.
         Idempotent: the same files give the same fingerprint. Known until the service stops.
-        Errors: INVALID_ARGUMENT for files that are no tokenizer or a template that does not render.
+        Errors: INVALID_ARGUMENT for files that are no tokenizer, arguments that are none of a template, or a template that
+        does not render.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
