@@ -7,10 +7,12 @@ alike, and the logits become float32 before they are a distribution. What the op
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -102,13 +104,19 @@ def load_weights(
 def recompute_activations(model: PreTrainedModel) -> None:
     """Has the layers keep no activations for the way back, but compute them again: less memory, a third more time.
 
-    A layer does so in training mode only. It alone is put into it, nothing inside of it, so that no dropout comes
-    to life; and passes without gradient, such as those of a sampler, stay as they are. `model.eval()` ends it.
+    By the attributes that transformers' own switch sets, whose name changes between releases. A layer does so in
+    training mode only. It alone is put into it, nothing inside of it, so that no dropout comes to life; and passes
+    without gradient, such as those of a sampler, stay as they are. `model.eval()` ends it.
+
+    Raises ValueError for a model whose layers cannot do it.
     """
-    model.activation_checkpointing_enable({"use_reentrant": False})
-    for module in model.modules():
-        if isinstance(module, GradientCheckpointingLayer):
-            module.training = True
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(f"{model.config.model_type} has no gradient checkpointing: leave the flag out")
+    again: Any = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+    for layer in layers:
+        layer._gradient_checkpointing_func = again
+        layer.gradient_checkpointing = layer.training = True
 
 
 def choose_device(name: str) -> torch.device:
