@@ -15,14 +15,18 @@ _QWEN3: Mapping[str, Any] = {
 }
 _SMOLLM2: Mapping[str, Any] = {
     "model": "smollm2",
+    "threads": 2,
     "tasks_per_step": 4,
     "group_size": 8,
+    "demonstrations": 4,
+    "cold_start_batch": 8,
+    "cold_start_learning_rate": 1e-4,
+    "cohort_size": 16,
+    "continuous_batching": True,
     "epochs": 1,
-    "learning_rate": 2e-5,
+    "learning_rate": 1e-5,
     "adam_epsilon": 1e-8,
-    "threads": 2,
-    "validation_episodes": 4,
-    "test_episodes": 16,
+    "validation_episodes": 8,
 }
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # For one large GPU.
@@ -50,17 +54,19 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "smollm2-menu": {
         **_SMOLLM2,
         "toolset": "menu",
-        "steps": 30,
+        "cold_start_steps": 16,
+        "steps": 40,
+        "test_episodes": 16,
         "max_new_tokens": 24,
-        "max_context_tokens": 2048,
     },
     "smollm2-coding": {
         **_SMOLLM2,
         "toolset": "coding",
-        "steps": 30,
-        "max_turns": 6,
+        "cold_start_steps": 12,
+        "steps": 24,
+        "validate_every": 8,
+        "test_episodes": 8,
         "max_new_tokens": 96,
-        "max_context_tokens": 4096,
     },
 }
 
