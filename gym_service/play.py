@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gym_service.episode import Episode
 from gym_service.sandbox.base import FileRefused
@@ -11,6 +12,9 @@ from gym_service.values import Action, Delta, Message, StopReason, ToolCall, Too
 
 _LONG_TEXT_CHARACTERS = 20_000
 """From here on the ids of an observation are made in a thread: a long one would hold everybody up."""
+
+_MAX_OBSERVATION_CHARACTERS = 1_000_000
+"""All results of a turn together: with their ids, more would not fit into a message of the contract."""
 
 
 async def act(episode: Episode, action: Action) -> tuple[tuple[ToolResult, ...], StopReason | None]:
@@ -35,7 +39,9 @@ async def act(episode: Episode, action: Action) -> tuple[tuple[ToolResult, ...],
         return (ToolResult("", error.message, error.kind),), None
     results: list[ToolResult] = []
     for call in calls:
-        results.append(await _call(episode, call))
+        result = await _call(episode, call)
+        left = _MAX_OBSERVATION_CHARACTERS - sum(len(each.text) for each in results)
+        results.append(result if len(result.text) <= left else _cut(result, max(0, left)))
         if episode.progress.submitted:
             return tuple(results), StopReason.SUBMITTED
     return tuple(results), None
@@ -55,6 +61,11 @@ async def _call(episode: Episode, call: ToolCall) -> ToolResult:
         return ToolResult(call.tool, f"error: {error.kind.replace('_', ' ')}", error.kind)
 
 
+def _cut(result: ToolResult, characters: int) -> ToolResult:
+    text = f"{result.text[:characters]}\n[output cut: the limit of a turn is reached]"
+    return replace(result, text=text, output_truncated=True)
+
+
 async def extend(episode: Episode, action: Action, results: Sequence[ToolResult]) -> Delta | None:
     """Appends a turn and its results to the sequence; gives the delta, None without a tokenizer."""
     characters = len(action.text or "") + sum(len(result.text) for result in results)
@@ -68,7 +79,9 @@ def _append(episode: Episode, action: Action, results: Sequence[ToolResult]) -> 
     if episode.tokenizer is None:
         return None
     if action.tool_calls is not None:
-        action = Action(text=episode.toolset.write(action.tool_calls))
+        text = episode.toolset.write(action.tool_calls)
+        # In the thought that the template has opened, a call would be none.
+        action = Action(text=f"\n</think>\n\n{text}" if episode.tokenizer.opens_thought else text)
     spoken = episode.tokenizer.ids_of(action)
     messages = [Message("tool", result.text, result.tool) for result in results]
     delta = episode.tokenizer.delta(episode.length + len(spoken), spoken, messages)

@@ -77,6 +77,8 @@ def told(text):
         ("<call> read", "malformed call: </call> is missing"),
         ('<tool_call>{"name": "read"}', "malformed call: </tool_call> is missing"),
         ('{"name": "read"}</tool_call>', "malformed call: </tool_call> without <tool_call>"),
+        ("read </call>", "malformed call: </call> without <call>"),
+        ("<call> \x1b[2J now </call>", r"malformed call: \x1b[2J takes 0 arguments"),
         ("<tool_call>{}</tool_call>", "malformed call: name is missing"),
         ('<tool_call>{"name": 1}</tool_call>', "malformed call: name must be a string, not integer"),
         (
@@ -128,7 +130,10 @@ def test_what_is_told_of_a_call_is_short_whatever_it_is():
         assert len(told(text)) < 400
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1} b', '{"a": NaN}', '{"a": 1, "a": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"a": 1} b', '{"a": NaN}', '{"a": 1e999}', '{"a": ' + "1" * 5000 + "}", '{"a": 1, "a": 2}'],
+)
 def test_arguments_that_a_client_brings_are_read_as_strictly(text):
     with pytest.raises(Misuse):
         parse_arguments(text)

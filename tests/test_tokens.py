@@ -292,6 +292,7 @@ def test_the_fingerprint_changes_with_the_template_alone(tiny, tiny_files):
         ({"chat_template": "{{ messages[0].content }}"}, "TEMPLATE_INVALID"),
         ({"chat_template": "{{ 1 // 0 }}"}, "TEMPLATE_INVALID"),
         ({"chat_template": ""}, "TEMPLATE_INVALID"),
+        ({"chat_template": r"{{ '\ud800' }}"}, "TEMPLATE_INVALID"),
     ],
 )
 def test_files_that_are_no_chat_tokenizer_are_refused(tiny_files, change, reason):
@@ -389,6 +390,16 @@ def test_a_template_that_does_not_end_or_has_no_measure_is_refused_in_time(templ
     assert time.monotonic() - started < 10
 
 
+def test_a_template_that_writes_the_date_goes_on_when_the_date_changes():
+    template = "{{ strftime_now('%H:%M:%S') }}" + BYTES_TEMPLATE
+    tokenizer = ChatTokenizer(bytes_tokenizer().to_str().encode(), template, "<|end|>")
+    results = [Message("tool", "x", "read")]
+    before = tokenizer.delta(0, (), results)
+    time.sleep(1.1)
+
+    assert tokenizer.delta(0, (), results) == before
+
+
 def test_truncation_and_padding_of_the_files_do_not_touch_an_episode():
     made = bytes_tokenizer()
     made.enable_truncation(5)
@@ -398,6 +409,44 @@ def test_truncation_and_padding_of_the_files_do_not_touch_an_episode():
     whole = ChatTokenizer(bytes_tokenizer().to_str().encode(), BYTES_TEMPLATE, "<|end|>")
 
     assert cut.prompt(OPENING) == whole.prompt(OPENING)
+
+
+async def test_calls_of_a_client_come_after_the_thought_that_the_template_opened(gym):
+    template = BYTES_TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif")
+    tokenizer = ChatTokenizer(bytes_tokenizer().to_str().encode(), template, "<|end|>")
+    gym.running.episodes.register(tokenizer)
+    positions = []
+    for number, action in enumerate(
+        (
+            pb.Action(tool_calls=pb.ToolCalls(calls=[pb.ToolCall(tool="read", arguments_json="{}")])),
+            pb.Action(text="\n</think>\n\n<call> read </call>"),
+        )
+    ):
+        episode = await gym.create(f"r{number}", tokenizer_fingerprint=tokenizer.facts.fingerprint)
+        answer = await gym.step(episode.episode_id, 0, action)
+        assert answer.observation.tool_results[0].tool == "read"
+        positions.append(answer.observation.delta.position)
+
+    assert positions[0] == positions[1]
+
+
+async def test_the_results_of_a_turn_fit_into_a_message_however_long_they_are(tmp_path):
+    class Wordy(FakeSandbox):
+        async def read_file(self, path):
+            return ("\N{GRINNING FACE}" * 1900 + "\n").encode() * 520
+
+    async def start(limits=None):
+        return Wordy()
+
+    calls = [pb.ToolCall(tool="Read", arguments_json='{"file_path": "a.py"}')] * 16
+    async with gym_over(start, tmp_path) as gym:
+        episode = await gym.create(toolset="coding")
+        answer = await gym.step(episode.episode_id, 0, pb.Action(tool_calls=pb.ToolCalls(calls=calls)))
+
+    results = answer.observation.tool_results
+    assert len(results) == 16
+    assert results[-1].output_truncated
+    assert results[-1].text == "\n[output cut: the limit of a turn is reached]"
 
 
 async def test_a_long_observation_holds_nobody_up(tmp_path, qwen3):
@@ -420,6 +469,20 @@ async def test_a_long_observation_holds_nobody_up(tmp_path, qwen3):
 
     assert len((await long).observation.delta.token_ids) > 100_000
     assert max(waits) < 0.5
+
+
+async def test_an_id_that_only_the_model_has_is_a_turn_without_text(gym, tiny):
+    gym.running.episodes.register(tiny)
+    episode = await gym.create(tokenizer_fingerprint=tiny.facts.fingerprint)
+    size = tiny.facts.vocabulary_size
+    padding = pb.Action(token_ids=pb.TokenIds(ids=[size, size + 1000]))
+    answer = await gym.step(episode.episode_id, 0, padding)
+
+    assert answer.observation.tool_results[0].error_kind == "malformed_call"
+    assert answer.observation.delta.position == len(episode.prompt.token_ids) + 2
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await gym.step(episode.episode_id, 1, pb.Action(token_ids=pb.TokenIds(ids=[size + 5000])))
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_sequence_without_measure_is_refused(gym, tiny):

@@ -26,6 +26,8 @@ MAX_SEQUENCE_IDS = 1 << 20
 _PROOF_SECONDS = 5.0
 """What the template may take to render the sample conversations; a real one takes a tenth of a second."""
 _MAX_STOP_TOKENS = 32
+_MAX_PADDING_IDS = 1024
+"""Models are made with more ids than their tokenizer has, to a round number; a policy samples one of them, rarely."""
 
 _DUMMY_ANSWER = "\uf8fd"
 _DUMMY = (Message("user", "u"), Message("assistant", _DUMMY_ANSWER))
@@ -80,7 +82,7 @@ class ChatTokenizer:
         self._template = ChatTemplate(chat_template, arguments, strangers_guard, self._own_guard)
         try:
             with time_limit(_PROOF_SECONDS):
-                self._dummy_exchange, begins = self._examine()
+                begins = self._after_dummy([Message("tool", "x", "x")])
                 renders_tools = self._template.renders_tools((Message("system", "s"), Message("user", "u")))
                 differences = find_differences(self, with_tools=renders_tools)
         except TimeoutError as error:
@@ -102,9 +104,8 @@ class ChatTokenizer:
         return Delta(tuple(self._encode(self._template.render(messages, schemas))), position=0)
 
     def check_ids(self, ids: Sequence[int]) -> None:
-        """Checks that ids belong to the vocabulary. Raises InvalidRequest."""
-        if any(not 0 <= token < self._size for token in ids):
-            raise InvalidRequest(f"token ids must be from 0 to {self._size - 1}", "TOKEN_ID_UNKNOWN")
+        """Checks that a model of this tokenizer can have sampled the ids. Raises InvalidRequest."""
+        self._check_below(self._size + _MAX_PADDING_IDS, ids)
 
     def text_of(self, ids: Sequence[int]) -> str:
         """Gives the text of a sampled turn, without the token that ended it."""
@@ -124,12 +125,7 @@ class ChatTokenizer:
 
         A turn that was cut, or ended by another token, gets the end-of-turn that the policy did not sample.
         """
-        rendered = self._template.render([*_DUMMY, *results])
-        if not rendered.startswith(self._dummy_exchange):
-            raise InvalidRequest(
-                "the chat template renders the past otherwise for these results", "TEMPLATE_INVALID"
-            )
-        ids = self._encode(rendered[len(self._dummy_exchange) :])
+        ids = self._encode(self._after_dummy(results))
         if not action_ids or action_ids[-1] != self._end_id:
             ids = [self._end_id, *ids]
         return Delta(tuple(ids), position=length)
@@ -137,22 +133,28 @@ class ChatTokenizer:
     def _encode(self, text: str) -> list[int]:
         return encode(self._tokenizer, text)
 
-    def _examine(self) -> tuple[str, str]:
-        """Gives how the dummy exchange is rendered before a result, and what stands between it and the next turn."""
-        rendered = self._template.render([*_DUMMY, Message("tool", "x", "x")])
+    def _after_dummy(self, results: Sequence[Message]) -> str:
+        """Gives what the template renders for results after the dummy exchange.
+
+        The cut is looked for each time: what stands before it may change, such as the date that many templates write.
+        """
+        rendered = self._template.render([*_DUMMY, *results])
         answer = rendered.find(_DUMMY_ANSWER)
         end = rendered.find(self._end_of_turn, answer)
         if answer < 0 or end < 0:
             raise InvalidRequest(
                 f"the chat template does not end an answer with {self._end_of_turn!r}", "TEMPLATE_INVALID"
             )
-        cut = end + len(self._end_of_turn)
-        return rendered[:cut], rendered[cut:]
+        return rendered[end + len(self._end_of_turn) :]
+
+    def _check_below(self, size: int, ids: Sequence[int]) -> None:
+        if any(not 0 <= token < size for token in ids):
+            raise InvalidRequest(f"token ids must be from 0 to {self._size - 1}", "TOKEN_ID_UNKNOWN")
 
     def _all_stops(self, others: Sequence[int]) -> tuple[int, ...]:
         if len(others) > _MAX_STOP_TOKENS:
             raise InvalidRequest(f"more than {_MAX_STOP_TOKENS} stop_token_ids", "TOKENIZER_INVALID")
-        self.check_ids(others)
+        self._check_below(self._size, others)
         return tuple(dict.fromkeys((self._end_id, *others)))
 
 

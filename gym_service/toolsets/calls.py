@@ -15,6 +15,7 @@ finished makes the turn malformed, because the policy had not come to say anythi
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -22,11 +23,12 @@ from gym_service.toolsets.base import Misuse, Tool, json_type
 from gym_service.toolsets.paths import shown
 from gym_service.values import ToolCall
 
-_MARK = re.compile(r"<(?:think|tool_call|call)>|</tool_call>")
+_MARK = re.compile(r"<(?:think|tool_call|call)>|</(?:tool_call|call)>")
 _OPENING = re.compile(r"<(?:tool_call|call)>")
 _MAX_TEXT_CHARACTERS = 1_000_000
 _EXCERPT_CHARACTERS = 20
 """Of what stands on either side of a mistake."""
+_MAX_DIGITS = 300
 MAX_CALLS_PER_TURN = 16
 
 
@@ -50,7 +52,7 @@ def parse_calls(text: str, tools: Mapping[str, Tool], *, in_thought: bool = Fals
                 case "<call>":
                     call, position = _parse_short(text, mark.end(), tools)
                 case _:
-                    raise _Malformed("</tool_call> without <tool_call>")
+                    raise _Malformed(f"{mark[0]} without {mark[0].replace('/', '')}")
         except _Malformed as problem:
             # Of several calls it has to be said which one.
             number = f" {len(calls) + 1}" if calls or _OPENING.search(text, mark.end()) else ""
@@ -156,7 +158,22 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no number in JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_each_once, parse_constant=_no_constant)
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{shown(number)} is too large a number")
+    return value
+
+
+def _whole(number: str) -> int:
+    if len(number) > _MAX_DIGITS:
+        raise ValueError(f"a number has more than {_MAX_DIGITS} digits")
+    return int(number)
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_each_once, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
+)
 
 
 def _parse_short(text: str, start: int, tools: Mapping[str, Tool]) -> tuple[ToolCall, int]:
@@ -167,7 +184,7 @@ def _parse_short(text: str, start: int, tools: Mapping[str, Tool]) -> tuple[Tool
     name, *values = text[start:end].split() or [""]
     required = tools[name].required if name in tools else ()
     if len(values) > len(required):
-        raise _Malformed(f"{name[:40]} takes {len(required)} arguments")
+        raise _Malformed(f"{shown(name[:40])} takes {len(required)} arguments")
     return ToolCall(name, dict(zip(required, values, strict=False))), end + len(closing)
 
 
