@@ -65,6 +65,19 @@ def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
         assert found == pytest.approx(each, rel=1e-4, abs=1e-6)
 
 
+def _take_an_update_in_bfloat16(world: World) -> str:
+    model = make_model().bfloat16()
+    config = replace(CONFIG, microbatch_tokens=10_000)
+    update_policy(model, make_optimizer(model, config), make_batch(), config, world)
+    return state_hash(model)
+
+
+def test_a_process_without_a_line_takes_the_same_step_in_bfloat16(tmp_path: Path) -> None:
+    first, second = _in_processes(_take_an_update_in_bfloat16, tmp_path)
+
+    assert first == second != state_hash(make_model().bfloat16())
+
+
 def _leave_or_wait(world: World) -> tuple[str, float]:
     if not world.is_first:
         return "left", 0.0

@@ -6,10 +6,11 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
+from transformers import GraniteConfig, GraniteForCausalLM
 
 from tests.test_update import CONFIG, make_batch
 from trainer_client.models.find import find_model
-from trainer_client.models.load import choose_device, load_model
+from trainer_client.models.load import choose_device, load_model, load_weights
 from trainer_client.models.tiny import build_tiny
 from trainer_client.update import make_optimizer, update_policy
 
@@ -111,3 +112,15 @@ def test_bfloat16_is_asked_for_and_not_what_the_folder_has(folder: Path) -> None
 
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
     assert load_model(folder).model.dtype == torch.float32
+
+
+def test_a_model_that_scales_its_logits_is_refused(tmp_path: Path) -> None:
+    """Body and head alone would be another distribution, and sampler and trainer would agree on it."""
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    for scale in (1.0, 8.0):
+        config = GraniteConfig(vocab_size=40, num_key_value_heads=2, logits_scaling=scale, **sizes)
+        GraniteForCausalLM(config).save_pretrained(tmp_path / str(scale))
+
+    load_weights(tmp_path / "1.0", torch.bfloat16, "cpu")
+    with pytest.raises(ValueError, match="not those of its head alone"):
+        load_weights(tmp_path / "8.0", torch.bfloat16, "cpu")

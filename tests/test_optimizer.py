@@ -3,12 +3,16 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from transformers import PreTrainedModel
 
+from tests.runs import SMALL as SMALL_RUN
+from tests.runs import place_of_runs, run_whole
 from tests.test_update import CONFIG, make_batch, make_model
 from trainer_client.checkpoint import latest_checkpoint, load_optimizer, save_checkpoint, state_hash
 from trainer_client.models.load import load_weights
+from trainer_client.models.tiny import build_tiny
 from trainer_client.optimizer import MasterAdamW
 from trainer_client.update import make_optimizer, update_policy
 
@@ -92,3 +96,19 @@ def test_going_on_in_bfloat16_gives_the_same_bytes(tmp_path: Path) -> None:
     assert state_hash(again) == state_hash(model)
     pairs = zip(resumed.state_dict()["masters"], optimizer.state_dict()["masters"], strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
+
+
+async def test_what_a_cold_start_taught_in_bfloat16_outlives_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small step ends near where the cold start ended, and not near where it began."""
+    build_tiny(tmp_path / "start")
+    cold = {"demonstrations": 1, "cold_start_steps": 2, "cold_start_batch": 2, "max_turns": 3}
+    config = replace(SMALL_RUN, model=str(tmp_path / "start"), dtype="bfloat16", max_new_tokens=8, **cold)
+    config = replace(config, cold_start_learning_rate=1e-2, learning_rate=1e-4, adam_epsilon=1e-8, steps=1)
+    async with place_of_runs(tmp_path, monkeypatch):
+        checkpoints = (await run_whole(config, "cold")).checkpoints
+
+    folders = (tmp_path / "start", checkpoints / "step-000", checkpoints / "step-001")
+    raw, taught, stepped = (vector(load_weights(folder, torch.bfloat16, "cpu")) for folder in folders)
+    assert 0 < (stepped - taught).norm() < 0.1 * (taught - raw).norm()

@@ -146,6 +146,23 @@ async def test_a_cohort_that_can_never_fit_is_refused(gym: FakeGym) -> None:
         await play(DicePolicy())
 
 
+async def test_two_processes_share_the_capacity(gym: FakeGym) -> None:
+    """With a place for one cohort each, neither is left holding half of one while it waits for the other."""
+    gym.capacity = 8
+    gym.slow_seconds = 0.01
+    async with asyncio.timeout(20):
+        played = await asyncio.gather(*(play(DicePolicy(), processes=2) for _ in range(2)))
+
+    assert [len(each.trajectories) for each in played] == [9, 9]
+    with pytest.raises(ValueError, match="capacity of 2 episodes for each process"):
+        await play(DicePolicy(), processes=4)
+
+
+async def test_a_prompt_without_room_for_a_turn_is_no_fault_of_the_policy(gym: FakeGym) -> None:
+    with pytest.raises(ValueError, match="raise max_context_tokens"):
+        await play(DicePolicy(), max_context_tokens=8)
+
+
 async def test_ids_of_another_tokenizer_are_not_learned_from(gym: FakeGym) -> None:
     gym.fingerprint_sent = "other"
     with pytest.raises(ContractBroken, match="tokenizer other"):

@@ -17,11 +17,12 @@ from trainer_client.checkpoint import state_hash
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.endpoint import Endpoint
+from trainer_client.errors import GymRefused
 from trainer_client.metrics import read_history
 from trainer_client.models.load import load_model
 from trainer_client.models.tiny import build_tiny
 from trainer_client.run import FINISHED, INTERRUPTED, choose_groups, is_due, run
-from trainer_client.run_folder import RUNS
+from trainer_client.run_folder import RUNS, make_run
 
 CONFIG = RunConfig(
     steps=3,
@@ -135,10 +136,14 @@ async def test_a_cold_start_comes_before_the_first_step_and_three_policies_are_t
     assert "Cold start" in (RUNS / "x" / "report.html").read_text()
 
 
+@pytest.mark.parametrize("rank", [0, 2])
 async def test_a_cold_start_that_was_interrupted_starts_over(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
     """Nothing half-learned is saved, and the run is the one that it would have been in one piece."""
+    if rank:
+        pytest.importorskip("peft", reason="the extra lora is not installed")
+    config = replace(config, lora_rank=rank)
     assert await run(replace(config, **COLD), False, _console(io.StringIO())) == FINISHED
 
     console = _console(file := io.StringIO())
@@ -169,6 +174,35 @@ async def test_a_cold_start_that_is_over_is_not_repeated(
 
     assert "Cold start" not in file.getvalue()
     assert read_history(RUNS / "x" / "metrics.jsonl").cold_start == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        COLD | {"max_new_tokens": 2},
+        {"cohort_size": 5},
+        {"max_context_tokens": 20},
+        {"suite": "none"},
+        {"sampler": "vllm"},
+    ],
+)
+async def test_settings_that_cannot_work_do_not_use_up_the_name(
+    config: RunConfig, settings: dict[str, Any]
+) -> None:
+    with pytest.raises((ValueError, GymRefused)):
+        await run(replace(config, **settings | {"name": "x"}), False, _console(io.StringIO()))
+
+    assert not (RUNS / "x").exists()
+
+
+async def test_a_run_that_ended_before_its_first_checkpoint_starts_over(config: RunConfig) -> None:
+    config = replace(config, name="x", steps=1)
+    make_run(config, {})
+
+    assert await run(RunConfig(name="x"), True, _console(file := io.StringIO())) == FINISHED
+
+    assert "starting over" in file.getvalue()
+    assert (RUNS / "x" / "checkpoints" / "step-000" / "tokenizer.json").exists()
 
 
 def test_tasks_are_drawn_from_seed_and_step_alone() -> None:

@@ -1,5 +1,6 @@
 """The folder of a run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ def test_a_run_is_opened_with_its_own_settings(tmp_path: Path) -> None:
 def test_a_run_that_is_not_there_cannot_be_gone_on_with(tmp_path: Path) -> None:
     """Resuming never starts a run."""
     with pytest.raises(FileNotFoundError, match="no run"):
+        open_run({"name": "x"}, tmp_path)
+
+
+def test_a_run_of_a_version_with_other_settings_is_refused_by_their_names(tmp_path: Path) -> None:
+    make_run(RunConfig(name="x"), {}, tmp_path)
+    path = tmp_path / "x" / "config.json"
+    content = json.loads(path.read_text())
+    content["config"]["start"] = "somewhere"
+    path.write_text(json.dumps(content))
+
+    with pytest.raises(ValueError, match=r"not known any more \(start\)"):
         open_run({"name": "x"}, tmp_path)
 
 

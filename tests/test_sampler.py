@@ -104,6 +104,24 @@ async def test_the_same_batch_gives_the_same_bits(model: PreTrainedModel) -> Non
     assert first == second
 
 
+@pytest.mark.parametrize("continuous", [False, True])
+async def test_only_when_turns_come_as_they_like_does_one_share_with_the_one_before(
+    model: PreTrainedModel, continuous: bool
+) -> None:
+    """In lock-step the one before is a matter of chance, and would decide the last bits."""
+    rows = make_rows(70, 90)
+    rows[1].ids[:70] = rows[0].ids
+    seen = []
+    model.base_model.register_forward_pre_hook(
+        lambda _, __, settings: seen.append(settings["input_ids"].shape[1]), with_kwargs=True
+    )
+    sampler = Sampler(model, stop_ids=[STOP], max_new_tokens=1, continuous=continuous)
+    for row in rows:
+        await sampler.sample_turn([row])
+
+    assert seen == ([70, 64, 26] if continuous else [70, 90])
+
+
 async def test_rows_may_leave_and_join_between_turns(model: PreTrainedModel) -> None:
     sampler, rows = make_sampler(model), make_rows(4, 6, 8)
     await play(sampler, rows[:2], turns=1)
@@ -158,6 +176,11 @@ def test_an_id_of_probability_zero_is_never_drawn(possible: int, side: float) ->
     logits[0, possible] = 0.0
 
     assert draw(logits, 1.0, [Dice(side)]) == ([possible], [0.0])
+
+
+def test_logits_that_are_no_numbers_draw_nothing() -> None:
+    with pytest.raises(ValueError, match="learning_rate"):
+        draw(torch.full((1, 300), torch.nan), 1.0, [Dice(0.5)])
 
 
 async def test_turns_that_join_while_others_are_under_way_are_what_they_would_be_alone(

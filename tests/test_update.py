@@ -1,5 +1,6 @@
 """One update of a tiny policy."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -247,3 +248,13 @@ def test_of_sequences_without_advantage_a_quarter_speaks_for_all() -> None:
 def _model_and_optimizer(config: RunConfig = CONFIG) -> tuple[PreTrainedModel, torch.optim.Optimizer]:
     model = make_model()
     return model, make_optimizer(model, config)
+
+
+def test_a_gradient_that_is_no_number_leaves_the_weights_alone() -> None:
+    model, batch = make_model(), make_batch()
+    before = state_hash(model)
+    broken = replace(batch, advantages=(math.inf, *batch.advantages[1:]))
+
+    with pytest.raises(ValueError, match="lower learning_rate"):
+        update_policy(model, make_optimizer(model, CONFIG), broken, CONFIG)
+    assert state_hash(model) == before

@@ -88,7 +88,7 @@ class World:
             if not parameter.requires_grad:
                 continue
             if parameter.grad is None:  # This process had no line.
-                parameter.grad = torch.zeros_like(parameter)
+                parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
             bucket.append(parameter.grad)
             if sum(gradient.numel() for gradient in bucket) >= BUCKET_ELEMENTS:
                 self._add_flattened(bucket)

@@ -45,6 +45,12 @@ class MasterAdamW(torch.optim.AdamW):
             elif parameter.grad is not None:
                 parameter.grad.zero_()
 
+    @torch.no_grad()
+    def read_weights(self) -> None:
+        """Goes on from the parameters as they are now, after something else has changed them."""
+        for parameter, master in self._copied():
+            master.copy_(parameter)
+
     def state_dict(self) -> dict[str, Any]:
         """Returns torch's state with the copies."""
         return {**super().state_dict(), "masters": [master.detach() for _, master in self._copied()]}

@@ -58,6 +58,9 @@ class RolloutSettings:
     """Episodes that are sampled in one batch; part of what makes a run repeatable."""
     continuous_batching: bool = False
     """Whether each episode goes on as soon as its observation is back, instead of waiting for its cohort."""
+    processes: int = 1
+    """Processes that play at the same time and share the gym's capacity. If each took all of it, cohorts that are
+    half open would wait for each other's places."""
     tries: int = 3
     """How often a cohort is played before the episodes that the gym lost are left out."""
 
@@ -107,12 +110,12 @@ async def play_groups(
         GymUnavailable: The gym went away and stayed away.
         GymRefused: A task, toolset or tokenizer is not known.
         ContractBroken: A delta does not continue the sequence, or is of another tokenizer.
-        ValueError: A cohort does not fit the gym's capacity.
+        ValueError: A cohort does not fit the gym's capacity, or a prompt and a turn do not fit max_context_tokens.
     """
-    capacity = (await gym.get_info()).capacity
+    capacity = (await gym.get_info()).capacity // settings.processes
     if capacity < settings.cohort_size:
         raise ValueError(
-            f"cohort_size is {settings.cohort_size}: the gym has a capacity of {capacity} episodes; "
+            f"cohort_size is {settings.cohort_size}: the gym has a capacity of {capacity} episodes for each process; "
             "give it more, or set cohort_size to that or less"
         )
     live = min(COHORTS_AT_A_TIME, capacity // settings.cohort_size) * settings.cohort_size
@@ -214,6 +217,13 @@ class _Session:
         )
         row = Row(ids=[], random=Random(f"{self.settings.run_seed}/{spec.group}/{index}"))
         self._append(row, created.prompt)
+        needed = len(row.ids) + self.policy.max_new_tokens
+        if needed > self.settings.max_context_tokens:
+            raise ValueError(
+                f"{spec.task_id}: prompt and first turn take {needed} tokens, and an episode may have "
+                f"{self.settings.max_context_tokens}: raise max_context_tokens (0 for all that the model can take), "
+                "lower max_new_tokens, or choose another model"
+            )
         return _Episode(spec, index, created.episode_id, row, prompt_length=len(row.ids))
 
     async def _step(self, episode: _Episode, turn: Sampled) -> _Episode:

@@ -123,6 +123,11 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
                 console.notice(str(error))
                 break_off(session)
                 return FAILED
+            except ValueError:
+                # Settings that cannot work: nothing has come of them, and nothing can. The name is free again.
+                if world.is_first and not resume and not session.history.rows:
+                    shutil.rmtree(session.folder.path)
+                raise
             finally:
                 if session.vllm:
                     session.vllm.close()
@@ -166,6 +171,7 @@ async def start_cold(session: Session) -> None:
         console.cold_step(step, config.cold_start_steps)
         # Where the run can be stopped.
         await asyncio.sleep(0)
+    session.optimizer.read_weights()
     row = ColdStart(
         played=total,
         kept=len(shown.kept),

@@ -10,7 +10,7 @@ dashboard.png, report.html, result.json
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -94,13 +94,20 @@ def make_run(config: RunConfig, record: Mapping[str, str], runs: Path = RUNS) ->
 def open_run(given: Mapping[str, Any], runs: Path = RUNS) -> tuple[RunFolder, RunConfig, dict[str, str]]:
     """Opens the run given["name"] to go on with it; returns folder, config and record.
 
-    Raises FileNotFoundError where there is no such run, ValueError where other settings are given.
+    Raises FileNotFoundError where there is no such run, ValueError where other settings are given or where it was
+    made by a version with others.
     """
     folder = RunFolder(runs / given["name"])
     path = folder.path / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"there is no run {folder.path}: leave out --resume to start one")
     content = json.loads(path.read_text(encoding="utf-8"))
+    unknown = content["config"].keys() - {field.name for field in fields(RunConfig)}
+    if unknown:
+        raise ValueError(
+            f"{path} has settings that are not known any more ({', '.join(sorted(unknown))}): go on with the run in "
+            "the version that began it, or start a new one"
+        )
     return folder, resumed(RunConfig(**content["config"]), dict(given)), dict(content["record"])
 
 

@@ -34,6 +34,7 @@ from trainer_client.models.lora import add_adapters, load_adapters
 from trainer_client.models.policy import Policy
 from trainer_client.models.sampler import Sampler
 from trainer_client.models.vllm import VllmSampler
+from trainer_client.optimizer import MasterAdamW
 from trainer_client.rollout import RolloutSettings
 from trainer_client.run_folder import (
     RUNS,
@@ -64,7 +65,7 @@ class Session:
     opened: Path
     """The model folder that the policy was opened from."""
     loaded: LoadedModel
-    optimizer: torch.optim.Optimizer
+    optimizer: MasterAdamW
     first: int
     """The step that the run goes on from; 0 for a new one."""
     console: RunConsole
@@ -88,18 +89,19 @@ async def prepare(
     """Makes the folder, the policy and the optimizer of a run, or opens those of an earlier one."""
     if resume:
         folder, config, earlier = open_run({"name": config.name})
-    # Until its cold start is over a run has no checkpoint.
-    if resume and (not config.demonstrations or any(folder.checkpoints.glob("step-*"))):
+    # Until its cold start is over, or checkpoint 0 is written, there is nothing to go on from.
+    begun = resume and any(folder.checkpoints.glob("step-*"))
+    if begun:
         first, start = latest_checkpoint(folder.checkpoints)
     else:
         first, start = 0, await find_start(config, gym, console, world)
     # Adapters go on from the model that they belong to, and a whole model from what it has become.
-    base = await find_start(config, gym, console, world) if resume and config.lora_rank else start
+    base = await find_start(config, gym, console, world) if begun and config.lora_rank else start
     loaded = load(config, base)
     base_hash = state_hash(loaded.model) if config.lora_rank else ""
     if config.lora_rank:
         add_adapters(loaded.model, config.lora_rank, config.lora_alpha, config.seed)
-        if resume:
+        if begun:
             load_adapters(loaded.model, start)
     tokenizer = await register(gym, loaded)
     optimizer = make_optimizer(loaded.model, config)
@@ -114,8 +116,10 @@ async def prepare(
         **({"weights under the adapters": base_hash} if base_hash else {}),
     }
     record = record_of(config, facts)
+    # Whatever is wrong with the settings should be found before there is a folder of the run's name.
+    await gym.list_tasks(config.suite)
+    vllm = start_vllm(config, base, loaded, tokenizer, console) if config.sampler == "vllm" else None
     if resume:
-        begun = start.parent == folder.checkpoints
         if begun:
             load_optimizer(start, optimizer)
         rows = rewind(folder.metrics, first if begun else -1) if world.is_first else History()
@@ -129,11 +133,11 @@ async def prepare(
         folder, history = RunFolder(RUNS / config.name), History()
         if world.is_first:
             make_run(config, record)
-        if world.is_first and not config.demonstrations:
-            save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
         console.say(
             f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"
         )
+    if world.is_first and not begun and not config.demonstrations:
+        save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
     settings = RolloutSettings(
         run_seed=config.seed,
         toolset=config.toolset,
@@ -143,6 +147,7 @@ async def prepare(
         max_edits=config.max_edits,
         cohort_size=config.cohort_size,
         continuous_batching=config.continuous_batching or config.sampler == "vllm",
+        processes=world.size,
     )
     return Session(
         config,
@@ -158,7 +163,7 @@ async def prepare(
         optimizer,
         first,
         console,
-        start_vllm(config, base, loaded, tokenizer, console) if config.sampler == "vllm" else None,
+        vllm,
     )
 
 

@@ -9,6 +9,7 @@ What is computed for the figures alone is read off every fourth sequence: the en
 have no advantage, and so no gradient, and the KL, which takes a pass after the update.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -117,7 +118,8 @@ def update_policy(
     step every ratio is exactly 1. A batch without any advantage leaves weights and optimizer as they are.
 
     All processes of `world` call it with the same batch and equal weights, and have equal weights and figures
-    afterwards. Raises PeerLost when another process ended; the weights may then be between two steps.
+    afterwards. Raises PeerLost when another process ended and ValueError when the gradient is not finite; the weights
+    may then be between two steps.
     """
     device = next(model.parameters()).device
     teaching = [index for index, advantage in enumerate(batch.advantages) if advantage != 0.0]
@@ -155,6 +157,11 @@ def update_policy(
             seen[epoch] += torch.stack((loss.detach(), clipped))
         world.add_gradients(model)
         grad_norms.append(clip_grad_norm_(model.parameters(), config.max_grad_norm).item())
+        if not math.isfinite(grad_norms[-1]):
+            raise ValueError(
+                f"the norm of the gradient is {grad_norms[-1]}: start a run with a lower learning_rate; "
+                "the checkpoints so far are good"
+            )
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 

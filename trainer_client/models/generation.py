@@ -6,6 +6,7 @@ comes starts at once, and one that has ended its turn costs nothing. What a sequ
 many begin with, such as the instructions, passes the model once.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -51,9 +52,17 @@ class Generation:
     """The turns under way of one model with one set of weights."""
 
     def __init__(
-        self, model: PreTrainedModel, stop_ids: Sequence[int], max_new_tokens: int, temperature: float
+        self,
+        model: PreTrainedModel,
+        stop_ids: Sequence[int],
+        max_new_tokens: int,
+        temperature: float,
+        *,
+        repeatable: bool,
     ) -> None:
+        """With `repeatable` the last bits of a batch depend on nothing that came before it."""
         self._model = model
+        self._repeatable = repeatable
         self._stop_ids = frozenset(stop_ids)
         self._max_new_tokens = max_new_tokens
         self._temperature = temperature
@@ -123,8 +132,12 @@ class Generation:
         """
         if not fresh:
             return
-        # One that comes alone shares with the one before.
-        others = [turn.row.ids for turn in fresh[1:]] or [self._opening]
+        others = [turn.row.ids for turn in fresh[1:]]
+        if not others:
+            # One that comes alone could share with the one before, whichever that was.
+            if self._repeatable:
+                return
+            others = [self._opening]
         self._opening = fresh[0].row.ids[:]
         shared = common_length([fresh[0].row.ids[:-1], *(ids[:-1] for ids in others)])
         ids = tuple(fresh[0].row.ids[: shared - shared % _PREFIX_STEP])
@@ -147,6 +160,8 @@ def draw(logits_NV: Tensor, temperature: float, randoms: Sequence[Random]) -> tu
 
     By the inverse of the cumulative distribution in double precision, first over blocks of ids and then inside of
     one. Cumulative sums are taken on the CPU, because those of a GPU are not the same each time.
+
+    Raises ValueError where there is no distribution.
     """
     logp_NV = torch.log_softmax(logits_NV.float() / temperature, dim=-1)
     count, size = logp_NV.shape
@@ -156,8 +171,10 @@ def draw(logits_NV: Tensor, temperature: float, randoms: Sequence[Random]) -> tu
     lines = torch.arange(count, device=blocks.device)
     inside, _ = _invert(blocks[lines, block[:, 0].to(blocks.device)].double().cpu(), rest)
     ids = block * _BLOCK + inside
-    logprobs = logp_NV.gather(1, ids.to(logp_NV.device))[:, 0]
-    return ids[:, 0].tolist(), logprobs.tolist()
+    logprobs = logp_NV.gather(1, ids.to(logp_NV.device))[:, 0].tolist()
+    if any(math.isnan(logprob) for logprob in logprobs):
+        raise ValueError("the model's logits are no numbers any more: start a run with a lower learning_rate")
+    return ids[:, 0].tolist(), logprobs
 
 
 def _invert(weights: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from trainer_client.models.packed import use_packed_attention
+from trainer_client.models.packed import SharedPrefix, hidden_states, logits_of, use_packed_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,33 @@ def load_weights(
         gradient_checkpointing: See `recompute_activations`.
 
     Raises:
-        ValueError: Its layers are not all of full attention.
+        ValueError: `models.packed` cannot pass it as it passes itself.
         OSError: It is no model folder.
     """
     opened = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     model: PreTrainedModel = opened.eval().to(device)
     use_packed_attention(model)
+    _check_packed(model)
     if gradient_checkpointing:
         recompute_activations(model)
     return model
+
+
+def _check_packed(model: PreTrainedModel) -> None:
+    """Raises ValueError for a model that makes its logits by more than body and head, such as a scale or a cap.
+
+    Sampler and trainer would agree on other distributions than the model's, so nothing else would show it.
+    """
+    ids_T = torch.arange(8, device=model.device) % model.config.get_text_config().vocab_size
+    with torch.inference_mode():
+        own = model(input_ids=ids_T[None], use_cache=False).logits[0].float()
+        positions_T = torch.arange(8, device=model.device)
+        packed = logits_of(model, hidden_states(model, ids_T, positions_T, SharedPrefix(4, (4,))))
+    # What rounding in bfloat16 comes to is less, and whatever else a model does to its logits is more.
+    if (packed - own).abs().max() > 0.05 * own.abs().max():
+        raise ValueError(
+            f"{model.config.model_type}: its logits are not those of its head alone; choose a model where they are"
+        )
 
 
 def recompute_activations(model: PreTrainedModel) -> None:

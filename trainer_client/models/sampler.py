@@ -51,7 +51,7 @@ class Sampler:
         self.temperature = temperature
         self.version = version
         self._continuous = continuous
-        self._generation = Generation(model, stop_ids, max_new_tokens, temperature)
+        self._generation = Generation(model, stop_ids, max_new_tokens, temperature, repeatable=not continuous)
         self._waiting: list[_Request] = []
         self._under_way: list[_Request] = []
         self._interrupt = threading.Event()
