@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tests.conftest import Gym
 from trainer_client.cold_start import Demonstrations, play_demonstrations
+from trainer_client.distributed import ALONE
 from trainer_client.endpoint import Endpoint
 from trainer_client.gym import GymClient
 from trainer_client.models.demonstrator import Demonstrator, Repair, find_repair
@@ -68,7 +69,7 @@ async def demonstrate(
         3, toolset, registered.fingerprint, max_context_tokens=1 << 16, max_turns=max_turns, cohort_size=4
     )
     task_ids = [task.task_id for task in await client.list_tasks("bugfix", "train")]
-    return task_ids, await play_demonstrations(client, demonstrator, task_ids, settings, 2)
+    return task_ids, await play_demonstrations(ALONE, client, demonstrator, task_ids, settings, 2)
 
 
 @pytest.mark.docker
