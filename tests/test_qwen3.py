@@ -12,21 +12,20 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tests.runs import SMALL, place_of_runs, run_whole, run_with_a_break
+from tests.tokenizers import qwen3_folder
 from trainer_client.checkpoint import checkpoint_folder
 from trainer_client.config import RunConfig, parse_flags
 from trainer_client.metrics import read_history
 from trainer_client.models.load import load_model
 from trainer_client.run_folder import RunFolder
 
-QWEN3 = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen3-tokenizer"
 END_OF_TURN, END_OF_TEXT = 151645, 151643
 
 
 @pytest.fixture(scope="module")
 def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder."""
-    if not QWEN3.is_dir():
-        pytest.skip("Qwen3's tokenizer is not beside this checkout")
+    files = qwen3_folder()
     folder = tmp_path_factory.mktemp("qwen3")
     config = Qwen3Config(
         vocab_size=151936,
@@ -44,7 +43,7 @@ def qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = Qwen3ForCausalLM(config)
     model.generation_config.eos_token_id = [END_OF_TURN, END_OF_TEXT]
     model.save_pretrained(folder)
-    for path in QWEN3.iterdir():
+    for path in files.iterdir():
         shutil.copyfile(path, folder / path.name)
     return folder
 

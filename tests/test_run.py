@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import fake_sandbox, gym_over
+from tests.runs import SMALL
 from trainer_client import gym as gym_module
 from trainer_client.checkpoint import state_hash
 from trainer_client.config import RunConfig
@@ -24,18 +25,7 @@ from trainer_client.models.tiny import build_tiny
 from trainer_client.run import FINISHED, INTERRUPTED, choose_groups, is_due, run
 from trainer_client.run_folder import RUNS, make_run
 
-CONFIG = RunConfig(
-    steps=3,
-    tasks_per_step=2,
-    group_size=2,
-    validate_every=2,
-    validation_episodes=1,
-    test_episodes=1,
-    cohort_size=4,
-    max_new_tokens=2,
-    max_turns=1,
-    reward="fraction",
-)
+CONFIG = replace(SMALL, steps=3, max_new_tokens=2, max_turns=1, epochs=2, reward="fraction")
 
 
 COLD: dict[str, Any] = {

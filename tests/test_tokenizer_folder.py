@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gym_service.tokens.folder import open_tokenizer
-from tests.tokenizers import QWEN3, files, gym_tokenizer
+from tests.tokenizers import files, gym_tokenizer, qwen3_folder
 
 
 @pytest.fixture
@@ -32,10 +32,7 @@ def test_a_folder_is_the_tokenizer_that_a_client_would_register(folder):
 
 
 def test_qwen3_ends_a_turn_with_its_eos_token():
-    if not QWEN3.is_dir():
-        pytest.skip("Qwen3's tokenizer is not beside this checkout")
-
-    assert open_tokenizer(str(QWEN3)).facts == gym_tokenizer("qwen3", {}).facts
+    assert open_tokenizer(str(qwen3_folder())).facts == gym_tokenizer("qwen3", {}).facts
 
 
 @pytest.mark.parametrize(("stops", "ids"), [(1, (1,)), ([1, 3], (1, 3)), ([3], (1, 3))])

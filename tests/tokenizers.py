@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from gym_service.tokens import ChatTokenizer
 from trainer_client.models.smollm import make_smollm2
 
-QWEN3 = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen3-tokenizer"
+_QWEN3 = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen3-tokenizer"
 NO_THINKING = {"enable_thinking": False}
 NO_THOUGHT = "<think>\n\n</think>\n\n"
 """What Qwen3's template opens an answer with when it is not to think, and leaves out of answers of the past."""
@@ -18,6 +18,13 @@ NO_THOUGHT = "<think>\n\n</think>\n\n"
 # What a test is given: a model, and the arguments of its template.
 ALL = [("tiny", {}), ("smollm2", {}), ("qwen3", {}), ("qwen3", NO_THINKING)]
 NAMES = ["tiny", "smollm2", "qwen3", "qwen3_no_thinking"]
+
+
+def qwen3_folder():
+    """The files of Qwen3's tokenizer. Skips where they are not here."""
+    if not _QWEN3.is_dir():
+        pytest.skip("Qwen3's tokenizer is not beside this checkout")
+    return _QWEN3
 
 
 @cache
@@ -32,17 +39,16 @@ def transformers_tokenizer(model):
             return AutoTokenizer.from_pretrained(make_smollm2())
         except (OSError, ModuleNotFoundError) as error:
             pytest.skip(str(error))
-    if not QWEN3.is_dir():
-        pytest.skip("Qwen3's tokenizer is not beside this checkout")
-    return AutoTokenizer.from_pretrained(QWEN3)
+    return AutoTokenizer.from_pretrained(qwen3_folder())
 
 
 @cache
 def files(model):
     """What a client registers: the JSON, the template, the end-of-turn."""
-    if model == "qwen3" and QWEN3.is_dir():
-        template = json.loads((QWEN3 / "tokenizer_config.json").read_text())["chat_template"]
-        return (QWEN3 / "tokenizer.json").read_bytes(), template, "<|im_end|>"
+    if model == "qwen3":
+        folder = qwen3_folder()
+        template = json.loads((folder / "tokenizer_config.json").read_text())["chat_template"]
+        return (folder / "tokenizer.json").read_bytes(), template, "<|im_end|>"
     reference = transformers_tokenizer(model)
     return reference.backend_tokenizer.to_str().encode(), reference.chat_template, reference.eos_token
 

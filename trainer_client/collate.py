@@ -10,12 +10,12 @@ N tokens that are on it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, takewhile
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 
-from trainer_client.models.packed import SharedPrefix
+from trainer_client.models.packed import SharedPrefix, common_length
 from trainer_client.trajectory import Trajectory
 
 
@@ -128,10 +128,8 @@ def pack(batch: Batch, indices: Sequence[int], line_tokens: int) -> list[Line]:
 
 def _shared_length(batch: Batch, indices: Sequence[int]) -> int:
     """Returns how many tokens all these sequences begin with, less the one that predicts a first sampled token."""
-    columns = zip(*(batch.token_ids[index] for index in indices), strict=False)
-    alike = takewhile(lambda column: len(set(column)) == 1, columns)
     own = (batch.sampled[i][0] if batch.sampled[i] else len(batch.token_ids[i]) for i in indices)
-    return min(sum(1 for _ in alike), *(first - 1 for first in own))
+    return min(common_length([batch.token_ids[i] for i in indices]), *(first - 1 for first in own))
 
 
 def _lay_out(batch: Batch, indices: Sequence[int]) -> Line:

@@ -145,7 +145,7 @@ def _split(episodes: Sequence[Trajectory], microbatch_tokens: int) -> list[list[
 
 def _shared_length(episodes: Sequence[Trajectory]) -> int:
     """The ids at the beginning that all have, without the last one of a prompt, which predicts what was said."""
-    return common_length([list(episode.prompt_ids[:-1]) for episode in episodes])
+    return common_length([episode.prompt_ids[:-1] for episode in episodes])
 
 
 def _lay_out(episodes: Sequence[Trajectory], *, with_observations: bool, device: torch.device) -> _Line:

@@ -96,7 +96,7 @@ def logits_of(model: PreTrainedModel, hidden_ND: Tensor) -> Tensor:
     return linear(hidden_ND.float(), head.weight.float())
 
 
-def common_length(sequences: Sequence[list[int]]) -> int:
+def common_length(sequences: Sequence[tuple[int, ...]] | Sequence[list[int]]) -> int:
     """Returns how many tokens all the sequences begin with in common."""
     # All others lie between the least and the greatest one.
     first, last = min(sequences), max(sequences)
