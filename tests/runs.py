@@ -49,7 +49,7 @@ async def place_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asyn
         yield
 
 
-def _alternating(rewards: Sequence[float], names: Sequence[str], divide_by_std: bool) -> list[float]:
+def _alternating(rewards: Sequence[float], names: Sequence[str], advantage: str) -> list[float]:
     return [1.0 if place % 2 else -1.0 for place in range(len(rewards))]
 
 

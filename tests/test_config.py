@@ -4,7 +4,8 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from trainer_client.config import RunConfig, field_docs, parse_flags, resumed
+from trainer_client.config import RunConfig, field_docs, resumed
+from trainer_client.flags import parse_flags
 from trainer_client.presets import PRESETS
 
 
@@ -18,9 +19,11 @@ def test_every_setting_has_a_docstring() -> None:
 
 def test_flags_set_fields_and_leave_the_others_out() -> None:
     """A flag that was not given is absent: --resume can tell it from one that was."""
-    given, resume = parse_flags(["--steps", "2", "--learning-rate", "3e-4", "--divide-by-std", "--name", "x"])
+    given, resume = parse_flags(
+        ["--steps", "2", "--learning-rate", "3e-4", "--mask-truncated", "--name", "x"]
+    )
 
-    assert given == {"steps": 2, "learning_rate": 3e-4, "divide_by_std": True, "name": "x"}
+    assert given == {"steps": 2, "learning_rate": 3e-4, "mask_truncated": True, "name": "x"}
     assert not resume
 
 
@@ -76,7 +79,7 @@ def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
         ("reward", "best", "hidden, public, fraction"),
         ("toolset", "all", "menu, coding"),
         ("demonstrations", -1, "set it to 0 or more"),
-        ("demonstrations_test_first", True, "set it to 1 or more"),
+        ("demonstrations_test_first", True, "demonstrations above 0"),
         ("cold_start_steps", 0, "set it to 1 or more"),
         ("cold_start_learning_rate", 0.0, "above 0"),
         ("cold_start_foresight", -1.0, "0 or more"),

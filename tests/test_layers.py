@@ -29,7 +29,7 @@ SERVICE_FLOORS = [
 
 TRAINER_FLOORS = [
     {"run"},
-    {"session", "report"},
+    {"flags", "session", "report"},
     {"run_folder", "console", "dashboard", "evaluate", "cold_start", "models.base"},
     {"result"},
     {"metrics"},
@@ -51,7 +51,8 @@ TRAINER_FLOORS = [
     {"models.generation"},
     {"models.slots"},
     {"wire", "endpoint", "models.policy", "models.packed", "models.corpus", "models.cache"},
-    {"trajectory", "errors", "config", "presets"},
+    {"config"},
+    {"trajectory", "errors", "presets"},
 ]
 
 

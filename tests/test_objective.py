@@ -51,7 +51,7 @@ def test_advantages_are_differences_from_the_mean_of_the_group() -> None:
 
 def test_advantages_can_be_divided_by_the_standard_deviation() -> None:
     """Rewards 1, 0, 0, 0: mean 1/4, population variance 3/16."""
-    found = group_advantages([1.0, 0.0, 0.0, 0.0], ["a"] * 4, divide_by_std=True)
+    found = group_advantages([1.0, 0.0, 0.0, 0.0], ["a"] * 4, "mean_std")
 
     assert found == pytest.approx([3**0.5, -(3**-0.5), -(3**-0.5), -(3**-0.5)], rel=1e-5)
 
@@ -63,7 +63,7 @@ def test_an_episode_without_reward_has_no_part_in_the_baseline() -> None:
 
 def test_equal_rewards_give_exactly_zero() -> None:
     """Three times 0.1 divided by 3 is not 0.1 in floating point: the advantage is 0 all the same."""
-    assert group_advantages([0.1] * 3, ["a"] * 3, divide_by_std=True) == [0.0] * 3
+    assert group_advantages([0.1] * 3, ["a"] * 3, "mean_std") == [0.0] * 3
 
 
 def test_zero_advantage_share_counts_groups() -> None:

@@ -14,7 +14,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from tests.runs import SMALL, place_of_runs, run_whole, run_with_a_break
 from tests.tokenizers import qwen3_folder
 from trainer_client.checkpoint import checkpoint_folder
-from trainer_client.config import RunConfig, parse_flags
+from trainer_client.config import RunConfig
+from trainer_client.flags import parse_flags
 from trainer_client.metrics import read_history
 from trainer_client.models.load import load_model
 from trainer_client.run_folder import RunFolder

@@ -151,11 +151,11 @@ async def test_two_processes_share_the_capacity(gym: FakeGym) -> None:
     gym.capacity = 8
     gym.slow_seconds = 0.01
     async with asyncio.timeout(20):
-        played = await asyncio.gather(*(play(DicePolicy(), processes=2) for _ in range(2)))
+        played = await asyncio.gather(*(play(DicePolicy(), trainers=2) for _ in range(2)))
 
     assert [len(each.trajectories) for each in played] == [9, 9]
-    with pytest.raises(ValueError, match="capacity of 2 episodes for each process"):
-        await play(DicePolicy(), processes=4)
+    with pytest.raises(ValueError, match="capacity of 2 episodes for each trainer"):
+        await play(DicePolicy(), trainers=4)
 
 
 async def test_a_prompt_without_room_for_a_turn_is_no_fault_of_the_policy(gym: FakeGym) -> None:

@@ -1,20 +1,26 @@
-"""What a run is made of: every setting that enters its numbers, in one frozen value, and the flags that set it."""
+"""What a run is made of: every setting, in one frozen value."""
 
-import argparse
 import ast
 import inspect
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from trainer_client.presets import PRESETS, described
+from trainer_client.presets import PRESETS
 
 REWARDS = ("hidden", "public", "fraction")
 TOOLSETS = ("menu", "coding")
 DTYPES = ("float32", "bfloat16")
 SAMPLERS = ("transformers", "vllm")
+ADVANTAGES = ("mean", "mean_std", "leave_one_out")
+CREDITS = ("episode", "turn")
+AGGREGATIONS = ("token", "sequence", "constant")
+KL_ESTIMATORS = ("k1", "k2", "k3")
+IMPORTANCE = ("none", "truncated", "masked")
+CURRICULA = ("uniform", "pass_rate")
+REPORTED = ("chosen", "last")
+TRACKERS = ("", "tensorboard", "trackio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,14 @@ class RunConfig:
     """Suite of tasks."""
     toolset: str = "menu"
     """What the policy may call: menu or coding."""
+    report: str = "chosen"
+    """What is reported in the end: chosen (the checkpoint that is best on the validation tasks, on the test tasks) or
+    last (the last one, without any choice, on validation and test tasks; nothing is validated on the way)."""
+    gym_share: int = 1
+    """Trainers that share the gym: each takes its part of the capacity. No influence on the numbers."""
+    track: str = ""
+    """Where rows of metrics also go: tensorboard or trackio (extras of the same names); left out, to the run folder
+    alone."""
     max_turns: int = 0
     """Turns per episode at most; 0 for the toolset's own."""
     max_edits: int = 0
@@ -93,8 +107,46 @@ class RunConfig:
     reward: str = "hidden"
     """What is rewarded: hidden (all hidden tests pass), public (all public tests pass, the control that shows
     hacking) or fraction (share of the hidden tests)."""
-    divide_by_std: bool = False
-    """Divide each group's advantages by the standard deviation of its rewards."""
+    public_weight: float = 0.0
+    """Share of the reward that is the share of public tests that pass; the rest is what `reward` says."""
+    turn_cost: float = 0.0
+    """Subtracted from the reward for each turn of the episode."""
+    length_free_tokens: int = 0
+    """Sampled tokens that an episode may have before its length costs: from there to length_limit_tokens a penalty
+    rises in a straight line from 0 to 1 and stays there (the soft overlong punishment of DAPO); with both at 0 none."""
+    length_limit_tokens: int = 0
+    """Sampled tokens of an episode from which on the whole penalty of 1 is subtracted from its reward."""
+    mask_truncated: bool = False
+    """Learn nothing from episodes that a limit cut off; they still count in the baseline of their group."""
+    advantage: str = "mean"
+    """How an episode is compared with its group: mean (reward less the mean of the group), mean_std (that divided by
+    the standard deviation of the group) or leave_one_out (reward less the mean of the others)."""
+    credit: str = "episode"
+    """What the advantage of a turn comes from: episode (that of its episode), or turn (what was still to come from
+    that turn on, compared with the other episodes of the group that got as far)."""
+    aggregation: str = "token"
+    """What the loss is a mean over: token (all sampled tokens of the batch), sequence (episodes, each the mean of its
+    tokens) or constant (sum over tokens divided by the number of episodes times aggregation_tokens)."""
+    aggregation_tokens: int = 0
+    """Sampled tokens that an episode counts as under the aggregation constant, for example as many as it may have."""
+    curriculum: str = "uniform"
+    """How the tasks of a step are drawn: uniform, or pass_rate (the more often, the more evenly their last training
+    episodes passed and failed)."""
+    refill_rounds: int = 0
+    """How often groups without advantage are replaced by those of further tasks before a step is learned from (dynamic
+    sampling); what is still without advantage then is left out. 0 learns from the first groups as they are."""
+    largest_group: int = 0
+    """Episodes that a group may have at most where its task passes or fails almost always: group_size grows until nine
+    groups in ten would have an advantage. 0 for groups of one size."""
+    sample_ahead: bool = False
+    """Sample the next batch while the last one is learned from, by the policy before that update; not across
+    checkpoints. Takes a copy of the weights."""
+    importance: str = "none"
+    """Weights for tokens that another policy sampled than the one that learns: none, truncated (the ratio of trainer
+    to sampler, at most importance_cap) or masked (1 where the ratio is within importance_cap and its inverse, else
+    0)."""
+    importance_cap: float = 2.0
+    """The largest ratio of trainer to sampler that counts in full."""
     epochs: int = 2
     """Updates per batch of episodes."""
     learning_rate: float = 2e-3
@@ -113,6 +165,19 @@ class RunConfig:
     """A ratio below 1 - clip_low no longer counts."""
     clip_high: float = 0.2
     """A ratio above 1 + clip_high no longer counts."""
+    dual_clip: float = 0.0
+    """Where the advantage is negative, a ratio above this no longer counts; 0 for no such bound."""
+    kl_coefficient: float = 0.0
+    """Weight, in the loss, of the KL divergence from the policy before step 1; 0 keeps no such reference."""
+    kl_estimator: str = "k3"
+    """How that divergence is estimated from sampled tokens: k1, k2 or k3."""
+    entropy_bonus: float = 0.0
+    """Weight of the policy's entropy on sampled tokens, which is added to the objective."""
+    entropy_target: float = 0.0
+    """Entropy in nats to be held: entropy_bonus grows by entropy_step after each step with less and falls by as much,
+    not below 0, after each with more. 0 leaves entropy_bonus as it is."""
+    entropy_step: float = 1e-3
+    """By how much entropy_bonus moves in a step towards entropy_target."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     microbatch_tokens: int = 2048
@@ -136,6 +201,12 @@ class RunConfig:
             "cold_start_batch": 1,
             "lora_rank": 0,
             "max_context_tokens": 0,
+            "gym_share": 1,
+            "length_free_tokens": 0,
+            "length_limit_tokens": 0,
+            "aggregation_tokens": 0,
+            "refill_rounds": 0,
+            "largest_group": 0,
             "max_new_tokens": 1,
             "cohort_size": 1,
             "epochs": 1,
@@ -153,6 +224,7 @@ class RunConfig:
             "clip_low",
             "clip_high",
             "max_grad_norm",
+            "entropy_step",
         ):
             value = getattr(self, field)
             if not (value > 0 and math.isfinite(value)):
@@ -162,11 +234,19 @@ class RunConfig:
         for field in ("beta1", "beta2"):
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(f"{field} is {getattr(self, field)}: set it to 0 or more and below 1")
-        for field in ("weight_decay", "cold_start_foresight"):
+        for field in (
+            "weight_decay",
+            "cold_start_foresight",
+            "turn_cost",
+            "dual_clip",
+            "kl_coefficient",
+            "entropy_bonus",
+            "entropy_target",
+        ):
             if not (getattr(self, field) >= 0 and math.isfinite(getattr(self, field))):
                 raise ValueError(f"{field} is {getattr(self, field)}: set it to 0 or more")
-        if self.demonstrations_test_first and not self.demonstrations:
-            raise ValueError("demonstrations_test_first is set and demonstrations is 0: set it to 1 or more")
+        self._check_choices()
+        self._check_effects()
         if self.sampler == "vllm" and self.lora_rank:
             raise ValueError(
                 "sampler is vllm and lora_rank is above 0: vllm is sent whole models; choose one of the two"
@@ -175,16 +255,83 @@ class RunConfig:
             raise ValueError(f"preset is {self.preset!r}: choose one of {', '.join(PRESETS)}")
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise ValueError(f"device is {self.device!r}: choose auto, cpu, cuda or cuda:N")
+        if any(character in self.name for character in "/\\\0") or self.name.startswith("."):
+            raise ValueError(f"name is {self.name!r}: leave out slashes and a leading dot, it names a folder")
+
+    def _check_choices(self) -> None:
         for field, choices in {
             "reward": REWARDS,
             "toolset": TOOLSETS,
             "dtype": DTYPES,
             "sampler": SAMPLERS,
+            "advantage": ADVANTAGES,
+            "credit": CREDITS,
+            "aggregation": AGGREGATIONS,
+            "kl_estimator": KL_ESTIMATORS,
+            "importance": IMPORTANCE,
+            "curriculum": CURRICULA,
+            "report": REPORTED,
+            "track": TRACKERS,
         }.items():
             if getattr(self, field) not in choices:
                 raise ValueError(f"{field} is {getattr(self, field)!r}: choose one of {', '.join(choices)}")
-        if any(character in self.name for character in "/\\\0") or self.name.startswith("."):
-            raise ValueError(f"name is {self.name!r}: leave out slashes and a leading dot, it names a folder")
+
+    def _check_effects(self) -> None:
+        """Refuses what would have no effect beside the other settings, or would contradict them."""
+        if not 0 <= self.public_weight < 1:
+            raise ValueError(f"public_weight is {self.public_weight}: set it to 0 or more and below 1")
+        if self.public_weight and self.reward == "public":
+            raise ValueError("public_weight is set and reward is public: choose hidden or fraction")
+        if 0 < self.dual_clip <= 1 + self.clip_high:
+            raise ValueError(f"dual_clip is {self.dual_clip}: set it above 1 + clip_high, or to 0 for none")
+        if self.importance_cap <= 1 or not math.isfinite(self.importance_cap):
+            raise ValueError(f"importance_cap is {self.importance_cap}: set it above 1")
+        if 0 < self.length_free_tokens >= self.length_limit_tokens:
+            raise ValueError(
+                f"length_limit_tokens is {self.length_limit_tokens} and length_free_tokens "
+                f"{self.length_free_tokens}: set the limit above the tokens that are free"
+            )
+        if (self.aggregation == "constant") != (self.aggregation_tokens > 0):
+            raise ValueError(
+                f"aggregation is {self.aggregation} and aggregation_tokens {self.aggregation_tokens}: the aggregation "
+                "constant, and no other, needs it above 0"
+            )
+        if 0 < self.largest_group <= self.group_size:
+            raise ValueError(
+                f"largest_group is {self.largest_group}: set it above group_size, {self.group_size}, or to 0"
+            )
+        if self.entropy_target and self.entropy_bonus:
+            raise ValueError(
+                "entropy_target and entropy_bonus are set: a target finds its own bonus; choose one"
+            )
+        stale = self.sample_ahead or self.sampler == "vllm" or self.dtype == "bfloat16"
+        if self.importance != "none" and not stale:
+            raise ValueError(
+                f"importance is {self.importance}, and every token is sampled by the very policy that learns from it: "
+                "set it to none, or set sample_ahead, sampler vllm or dtype bfloat16"
+            )
+        if self.sample_ahead and self.sampler == "vllm":
+            raise ValueError(
+                "sample_ahead is set and sampler is vllm, which has one set of weights: choose one"
+            )
+        needed = {
+            "demonstrations_test_first": (self.demonstrations > 0, "demonstrations above 0"),
+            "cold_start_steps": (self.demonstrations > 0, "demonstrations above 0"),
+            "cold_start_batch": (self.demonstrations > 0, "demonstrations above 0"),
+            "cold_start_learning_rate": (self.demonstrations > 0, "demonstrations above 0"),
+            "cold_start_foresight": (self.demonstrations > 0, "demonstrations above 0"),
+            "lora_alpha": (self.lora_rank > 0, "lora_rank above 0"),
+            "kl_estimator": (self.kl_coefficient > 0, "kl_coefficient above 0"),
+            "entropy_step": (self.entropy_target > 0, "entropy_target above 0"),
+            "importance_cap": (self.importance != "none", "importance truncated or masked"),
+            "validation_episodes": (self.report == "chosen", "report chosen"),
+        }
+        defaults = {field.name: field.default for field in fields(self)}
+        for name, (fulfilled, condition) in needed.items():
+            if getattr(self, name) != defaults[name] and not fulfilled:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} and has no effect without {condition}: set that, or leave it out"
+                )
 
 
 def field_docs() -> dict[str, str]:
@@ -199,55 +346,6 @@ def field_docs() -> dict[str, str]:
         and isinstance(doc.value, ast.Constant)
         and isinstance(doc.value.value, str)
     }
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    """Wraps everything but the presets, which have lines of their own."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(
-            super(_HelpFormatter, self)._fill_text(line, width, "  ") for line in text.split("\n")
-        )
-
-
-def parse_flags(argv: Sequence[str] | None = None) -> tuple[dict[str, Any], bool]:
-    """Parses the command line.
-
-    Returns the settings that were given, by field, with those of a preset that is named, and whether to go on with
-    an earlier run. A setting that was not given is absent, so that --resume can tell it from one that was.
-    """
-    parser = argparse.ArgumentParser(
-        prog="python -m trainer_client.run",
-        description="Trains a policy in the gym and reports what it learned.",
-        epilog=described(),
-        formatter_class=_HelpFormatter,
-        argument_default=argparse.SUPPRESS,
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        default=False,
-        help="Go on with the run --name from its last checkpoint.",
-    )
-    docs = field_docs()
-    for field in fields(RunConfig):
-        shown = f"{docs[field.name]} (default: {field.default})" if field.default != "" else docs[field.name]
-        flag, text = "--" + field.name.replace("_", "-"), shown.replace("%", "%%")
-        if field.type is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
-        else:
-            assert isinstance(field.type, type)
-            parser.add_argument(flag, type=field.type, help=text, metavar=field.type.__name__.upper())
-    given = vars(parser.parse_args(argv))
-    resume = bool(given.pop("resume"))
-    if resume and not given.get("name"):
-        parser.error("--resume needs --name, the run to go on with")
-    given = {**PRESETS.get(given.get("preset", ""), {}), **given}
-    try:
-        RunConfig(**given)
-    except ValueError as error:
-        parser.error(str(error))
-    return given, resume
 
 
 def resumed(config: RunConfig, given: dict[str, Any]) -> RunConfig:

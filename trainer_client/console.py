@@ -119,7 +119,9 @@ class RunConsole:
             calls.add_row(name, f"{seen.turns:.2f}", *counted(seen), by_kind(seen))
         self._console.print()
         self._console.print(
-            f"Chosen on validation: step {result.chosen.step}, pass@1 {result.chosen.pass_at_1}"
+            f"Chosen on validation: step {result.step}, pass@1 {result.chosen.pass_at_1}"
+            if result.chosen
+            else f"Reported: the last step, {result.step}, on validation and test tasks"
         )
         self._console.print(table)
         self._console.print(calls)

@@ -41,6 +41,33 @@ class Seconds:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskCount:
+    """How one task went."""
+
+    task_id: str
+    episodes: int
+    passed: int
+    """Episodes that pass every hidden test."""
+
+    @property
+    def rate(self) -> float:
+        """Share of episodes that pass."""
+        return self.passed / self.episodes
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """SHA-256 of what a step was made of and led to, in hex: equal in a run that repeats another one bit for bit."""
+
+    groups: str
+    """The names and sizes of the groups that were played."""
+    tokens: str
+    """The ids of every episode, sampled ones and observations."""
+    weights: str
+    """The policy's weights after the step (`trainer_client.checkpoint.state_hash`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepRow:
     """One training step."""
 
@@ -61,21 +88,14 @@ class StepRow:
     replayed: int
     """Cohorts that were played again because the gym had lost one of their episodes."""
     seconds: Seconds
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCount:
-    """How one task went."""
-
-    task_id: str
-    episodes: int
-    passed: int
-    """Episodes that pass every hidden test."""
-
-    @property
-    def rate(self) -> float:
-        """Share of episodes that pass."""
-        return self.passed / self.episodes
+    played: int = 0
+    """Episodes that were played for it; more than were learned from where silent groups were replaced."""
+    tasks: tuple[TaskCount, ...] = ()
+    """How each task went in all groups that were played, in the order of their names."""
+    entropy_bonus: float = 0.0
+    """Weight of the entropy in the objective of this step."""
+    fingerprint: Fingerprint | None = None
+    """What the step was made of and led to; None in a row of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +256,7 @@ def _decode(content: dict[str, Any]) -> Row:
         "seconds": lambda value: Seconds(**value),
         "tasks": lambda value: tuple(TaskCount(**task) for task in value),
         "losses": tuple,
+        "fingerprint": lambda value: value and Fingerprint(**value),
     }
     kind = _KINDS[content.pop("kind")]
     return kind(**{name: parts[name](value) if name in parts else value for name, value in content.items()})

@@ -4,6 +4,7 @@ Shape letter N: the sampled tokens of a batch. Sums are returned where a caller 
 one normaliser can serve all of them.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -34,13 +35,17 @@ def reward_of(verdict: Verdict, kind: str) -> float:
 
 
 def group_advantages(
-    rewards: Sequence[float | None], groups: Sequence[str], divide_by_std: bool = False
+    rewards: Sequence[float | None], groups: Sequence[str], advantage: str = "mean"
 ) -> list[float]:
-    """Compares each episode with the others of its group: reward minus the mean of the group.
+    """Compares each reward r with the others of its group, whose n rewards have the mean m.
 
-    None stands for an episode without a reward: it has advantage 0 and no part in the mean. With divide_by_std the
-    difference is divided by the standard deviation of the group (population form; plus 1e-6). Without it, as in
-    Dr. GRPO (arXiv 2503.20783), groups that almost always pass or fail weigh no more than others.
+    mean: r - m, as in Dr. GRPO (arXiv 2503.20783): groups that almost always pass or fail weigh no more than others.
+    mean_std: (r - m) / (s + 1e-6) with the standard deviation s in the form that divides by n (GRPO, arXiv
+    2402.03300, with 1e-6 as in its implementations).
+    leave_one_out: r less the mean of the other n - 1, which is (r - m) n / (n - 1) (RLOO, arXiv 2402.14740).
+
+    None stands for an episode without a reward: it has advantage 0 and no part in the mean. Alone in its group, a
+    reward has nothing to be compared with and advantage 0.
     """
     by_group: dict[str, list[float]] = {}
     for reward, group in zip(rewards, groups, strict=True):
@@ -51,12 +56,19 @@ def group_advantages(
         group: min(values) + sum(value - min(values) for value in values) / len(values)
         for group, values in by_group.items()
     }
-    scale = {
-        group: (sum((value - mean[group]) ** 2 for value in values) / len(values)) ** 0.5 + 1e-6
-        for group, values in by_group.items()
-    }
+
+    def scale(group: str) -> float:
+        values = by_group[group]
+        if advantage == "mean_std":
+            variance = sum((value - mean[group]) ** 2 for value in values) / len(values)
+            return 1.0 / (math.sqrt(variance) + 1e-6)
+        if advantage == "leave_one_out":
+            return len(values) / max(len(values) - 1, 1)
+        return 1.0
+
+    scales = {group: scale(group) for group in by_group}
     return [
-        0.0 if reward is None else (reward - mean[group]) / (scale[group] if divide_by_std else 1.0)
+        0.0 if reward is None else (reward - mean[group]) * scales[group]
         for reward, group in zip(rewards, groups, strict=True)
     ]
 

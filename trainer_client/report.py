@@ -63,8 +63,8 @@ def _page(
         f'<div class="wide"><img alt="Dashboard of the run" src="data:image/png;base64,{image}"></div>',
         _cold_start(history.cold_start) if history.cold_start else "",
         "<h2>Evaluations</h2>",
-        "<p>pass@1 with the 95% bootstrap interval over tasks. The checkpoint is chosen on validation alone, ties go "
-        "to the earlier one; the test tasks are played once for each policy that is reported.</p>",
+        "<p>pass@1 with the 95% bootstrap interval over tasks. Where a checkpoint is chosen it is on validation alone, "
+        "ties go to the earlier one; the test tasks are played once for each policy that is reported.</p>",
         _evaluations(history, result),
         "<h2>Behaviour</h2>",
         "<p>Reads, edits and tests (in the coding toolset: commands) that were answered; malformed turns, in which no "
@@ -92,7 +92,7 @@ def _headline(result: Result) -> str:
     raw = ((str(result.raw.pass_at_1), "test pass@1 before the cold start"),) if result.raw else ()
     figures = (
         *raw,
-        (str(result.trained.pass_at_1), f"test pass@1 of step {result.chosen.step}, 95% interval over tasks"),
+        (str(result.trained.pass_at_1), f"test pass@1 of step {result.step}, 95% interval over tasks"),
         (str(result.start.pass_at_1), "test pass@1 of the starting policy"),
         *(
             (difference.signed, f"paired difference by task, {name}")
@@ -108,7 +108,7 @@ def _headline(result: Result) -> str:
     )
     return (
         f'<div class="figures">{cards}</div>'
-        f'<p class="soft">Weights of step {result.chosen.step}: sha256 {_code(result.weights_sha256)}</p>'
+        f'<p class="soft">Weights of step {result.step}: sha256 {_code(result.weights_sha256)}</p>'
     )
 
 

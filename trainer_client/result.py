@@ -6,22 +6,25 @@ from itertools import combinations
 from trainer_client.metrics import Evaluation, History, choose
 from trainer_client.statistics import Interval, paired_difference
 
-RAW, START, CHOSEN = "test/raw", "test/start", "test/chosen"
-"""Labels of the test evaluations: before the cold start, where there is one, before step 1, and of the checkpoint."""
+RAW, START, CHOSEN, LAST = "test/raw", "test/start", "test/chosen", "test/last"
+"""Labels of the test evaluations: before the cold start, where there is one, before step 1, and of the checkpoint,
+which was chosen or is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The outcome of a run."""
 
-    chosen: Evaluation
-    """The validation by which the checkpoint was chosen."""
+    step: int
+    """The step of the checkpoint that is reported."""
+    chosen: Evaluation | None
+    """The validation by which it was chosen; None where it is the last one, without a choice."""
     start: Evaluation
     """The starting policy on the test tasks."""
     trained: Evaluation
-    """The chosen checkpoint on the same episodes of the test tasks."""
+    """That checkpoint on the same episodes of the test tasks."""
     weights_sha256: str
-    """Hash of the chosen checkpoint's weights."""
+    """Hash of that checkpoint's weights."""
     raw: Evaluation | None = None
     """The policy before the cold start on the same episodes of the test tasks; None without a cold start."""
 
@@ -33,7 +36,7 @@ class Result:
     @property
     def policies(self) -> tuple[tuple[str, Evaluation], ...]:
         """What was played on the test tasks, by name, the earliest first."""
-        later = (("start", self.start), (f"step {self.chosen.step}", self.trained))
+        later = (("start", self.start), (f"step {self.step}", self.trained))
         return (("raw", self.raw), *later) if self.raw else later
 
     @property
@@ -51,11 +54,11 @@ def _difference(row: Evaluation, base: Evaluation) -> Interval:
 
 def result_of(history: History, weights_sha256: str) -> Result:
     """Reads the result off the rows of a run. Raises ValueError while an evaluation is missing."""
-    chosen = choose(history.validations)
-    start = history.evaluation(START)
+    chosen = choose(history.validations) if history.validations else None
+    start, last = history.evaluation(START), history.evaluation(LAST)
     # Where the start itself was chosen, it is not played a second time.
-    trained = history.evaluation(CHOSEN) if chosen.step > 0 else start
+    trained = start if chosen and chosen.step == 0 else history.evaluation(CHOSEN) if chosen else last
     raw = history.evaluation(RAW)
     if start is None or trained is None or (history.cold_start and raw is None):
         raise ValueError("the test tasks have not been played yet")
-    return Result(chosen, start, trained, weights_sha256, raw)
+    return Result(trained.step, chosen, start, trained, weights_sha256, raw)

@@ -58,7 +58,7 @@ class RolloutSettings:
     """Episodes that are sampled in one batch; part of what makes a run repeatable."""
     continuous_batching: bool = False
     """Whether each episode goes on as soon as its observation is back, instead of waiting for its cohort."""
-    processes: int = 1
+    trainers: int = 1
     """Processes that play at the same time and share the gym's capacity. If each took all of it, cohorts that are
     half open would wait for each other's places."""
     tries: int = 3
@@ -112,10 +112,10 @@ async def play_groups(
         ContractBroken: A delta does not continue the sequence, or is of another tokenizer.
         ValueError: A cohort does not fit the gym's capacity, or a prompt and a turn do not fit max_context_tokens.
     """
-    capacity = (await gym.get_info()).capacity // settings.processes
+    capacity = (await gym.get_info()).capacity // settings.trainers
     if capacity < settings.cohort_size:
         raise ValueError(
-            f"cohort_size is {settings.cohort_size}: the gym has a capacity of {capacity} episodes for each process; "
+            f"cohort_size is {settings.cohort_size}: the gym has a capacity of {capacity} episodes for each trainer; "
             "give it more, or set cohort_size to that or less"
         )
     live = min(COHORTS_AT_A_TIME, capacity // settings.cohort_size) * settings.cohort_size

@@ -33,14 +33,16 @@ from trainer_client.checkpoint import (
 )
 from trainer_client.cold_start import play_demonstrations, supervised_settings
 from trainer_client.collate import collate
-from trainer_client.config import RunConfig, parse_flags
+from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.distributed import ALONE, PeerLost, World, joined, play_together
 from trainer_client.errors import GymError, GymUnavailable
-from trainer_client.evaluate import evaluate
+from trainer_client.evaluate import count_tasks, evaluate
+from trainer_client.flags import parse_flags
 from trainer_client.gym import GymClient
 from trainer_client.metrics import (
     ColdStart,
+    Fingerprint,
     Seconds,
     StepRow,
     choose,
@@ -49,7 +51,7 @@ from trainer_client.models.demonstrator import Demonstrator
 from trainer_client.models.load import load_weights
 from trainer_client.objective import group_advantages, reward_of, zero_advantage_share
 from trainer_client.report import write_report
-from trainer_client.result import CHOSEN, RAW, START, result_of
+from trainer_client.result import CHOSEN, LAST, RAW, START, result_of
 from trainer_client.rollout import GroupSpec, Played
 from trainer_client.run_folder import (
     name_run,
@@ -67,7 +69,7 @@ from trainer_client.session import (
     sampler,
 )
 from trainer_client.supervised import supervise
-from trainer_client.trajectory import Trajectory
+from trainer_client.trajectory import Trajectory, hash_groups, hash_tokens
 from trainer_client.update import update_policy
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
@@ -219,7 +221,7 @@ def learn_step(session: Session, step: int, played: Played) -> StepRow:
     started = perf_counter()
     names = [trajectory.group for trajectory in trajectories]
     rewards = [reward_of(trajectory.verdict, config.reward) for trajectory in trajectories]
-    advantages = group_advantages(rewards, names, config.divide_by_std)
+    advantages = group_advantages(rewards, names, config.advantage)
     batch = collate(trajectories, advantages)
     update = update_policy(session.model, session.optimizer, batch, config, session.world)
     return StepRow(
@@ -238,6 +240,13 @@ def learn_step(session: Session, step: int, played: Played) -> StepRow:
             waiting=played.timing.waiting_seconds,
             learning=perf_counter() - started,
         ),
+        played=len(trajectories),
+        tasks=count_tasks(trajectories),
+        fingerprint=Fingerprint(
+            groups=hash_groups(trajectories),
+            tokens=hash_tokens(trajectories),
+            weights=state_hash(session.model),
+        ),
     )
 
 
@@ -251,41 +260,61 @@ def choose_groups(task_ids: Sequence[str], config: RunConfig, step: int) -> list
 async def validate(session: Session, step: int) -> None:
     """Evaluates the policy on the validation tasks, unless that is not due or is done already."""
     label = f"validation/step-{step}"
-    if is_due(session.config, step) and session.history.evaluation(label) is None:
+    wanted = session.config.report == "chosen" and is_due(session.config, step)
+    if wanted and session.history.evaluation(label) is None:
         episodes = session.config.validation_episodes
-        await evaluate_on(session, "validation", session.model, label, step, episodes, stream=label)
+        await evaluate_on(session, ("validation",), session.model, label, step, episodes, stream=label)
 
 
 async def test(session: Session) -> None:
     """Plays the test tasks once with each policy that is reported, the same episodes.
 
-    These are the policy before the cold start, where there is one, that before step 1, and the chosen checkpoint.
+    These are the policy before the cold start, where there is one, that before step 1, and the chosen checkpoint or
+    the last one, which has the validation tasks too because they chose nothing.
     """
-    history, episodes = session.history, session.config.test_episodes
-    chosen = choose(history.validations).step
+    config, history = session.config, session.history
+    if config.report == "chosen":
+        splits, label = ["test"], CHOSEN
+    else:
+        splits, label = ["validation", "test"], LAST
+    step = reported_step(session)
+    play = partial(evaluate_on, session, splits, episodes=config.test_episodes, stream="test")
     if history.cold_start and history.evaluation(RAW) is None:
-        folder = await find_start(session.config, session.gym, session.console, session.world)
-        raw = load_weights(folder, getattr(torch, session.config.dtype), session.model.device)
-        await evaluate_on(session, "test", raw, RAW, 0, episodes, stream="test")
+        folder = await find_start(config, session.gym, session.console, session.world)
+        raw = load_weights(folder, getattr(torch, config.dtype), session.model.device)
+        await play(raw, RAW, 0)
     if history.evaluation(START) is None:
-        await evaluate_on(session, "test", load_step(session, 0), START, 0, episodes, stream="test")
-    if history.evaluation(CHOSEN) is None and chosen > 0:
-        await evaluate_on(
-            session, "test", load_step(session, chosen), CHOSEN, chosen, episodes, stream="test"
-        )
+        await play(load_step(session, 0), START, 0)
+    if history.evaluation(label) is None and step > 0:
+        await play(load_step(session, step), label, step)
+
+
+def reported_step(session: Session) -> int:
+    """Returns the step of the checkpoint that is reported."""
+    return (
+        choose(session.history.validations).step
+        if session.config.report == "chosen"
+        else session.config.steps
+    )
 
 
 async def evaluate_on(
-    session: Session, split: str, model: PreTrainedModel, label: str, step: int, episodes: int, stream: str
+    session: Session,
+    splits: Sequence[str],
+    model: PreTrainedModel,
+    label: str,
+    step: int,
+    episodes: int,
+    stream: str,
 ) -> None:
-    """Evaluates a model on a split and adds the row to the history."""
+    """Evaluates a model on the tasks of some splits and adds the row to the history."""
     session.console.doing(f"{label}: playing {episodes} episodes per task")
     row = await evaluate(
         session.world,
         session.gym,
         await sampler(session, model, step),
         session.settings,
-        await list_task_ids(session, split),
+        [task_id for split in splits for task_id in await list_task_ids(session, split)],
         label=label,
         step=step,
         episodes=episodes,
@@ -317,7 +346,7 @@ def finish(session: Session) -> None:
     """Writes the report of a run that is complete, and prints its summary."""
     session.console.doing("writing the report")
     history, folder = session.history, session.folder
-    result = result_of(history, state_hash(load_step(session, choose(history.validations).step)))
+    result = result_of(history, state_hash(load_step(session, reported_step(session))))
     report = write_report(folder.path, session.config, session.record, history, result)
     write_result(folder, result)
     session.console.summary(result, history.seconds, report)

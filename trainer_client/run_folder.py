@@ -151,9 +151,9 @@ def append_episodes(folder: RunFolder, trajectories: Sequence[Trajectory]) -> No
 def write_result(folder: RunFolder, result: Result) -> None:
     """Writes result.json: the figures of a finished run, for programs."""
     content = {
-        "chosen_step": result.chosen.step,
+        "step": result.step,
         "weights_sha256": result.weights_sha256,
-        "validation_pass_at_1": asdict(result.chosen.pass_at_1),
+        "validation_pass_at_1": asdict(result.chosen.pass_at_1) if result.chosen else None,
         "test_pass_at_1_start": asdict(result.start.pass_at_1),
         "test_pass_at_1": asdict(result.trained.pass_at_1),
         "test_difference": asdict(result.difference),

@@ -147,7 +147,7 @@ async def prepare(
         max_edits=config.max_edits,
         cohort_size=config.cohort_size,
         continuous_batching=config.continuous_batching or config.sampler == "vllm",
-        processes=world.size,
+        trainers=world.size * config.gym_share,
     )
     return Session(
         config,

@@ -1,6 +1,8 @@
 """The one currency of the trainer: what was said in an episode, token by token, and what came of it."""
 
-from collections.abc import Iterator
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 
@@ -95,3 +97,19 @@ class Trajectory:
     def logprobs(self) -> list[float]:
         """The sampler's log-probabilities of the sampled ids, in order."""
         return [value for turn in self.turns for value in turn.logprobs]
+
+
+def hash_groups(trajectories: Sequence[Trajectory]) -> str:
+    """Returns SHA-256, in hex, over which episodes these are: the group and the index of each, in their order."""
+    return hashlib.sha256(
+        "".join(f"{each.group}/{each.index}\n" for each in trajectories).encode()
+    ).hexdigest()
+
+
+def hash_tokens(trajectories: Sequence[Trajectory]) -> str:
+    """Returns SHA-256, in hex, over the ids of all spans of the episodes, in their order."""
+    digest = hashlib.sha256()
+    for each in trajectories:
+        for ids, sampled in each.spans():
+            digest.update(f"{len(ids)} {sampled}\n".encode() + array("q", ids).tobytes())
+    return digest.hexdigest()

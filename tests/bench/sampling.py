@@ -185,7 +185,7 @@ class Trainer:
             make_trajectory(group=name, prompt=row.ids, turns=[(turn.token_ids, ())], logprobs=turn.logprobs)
             for name, row, turn in zip(names, rows, turns, strict=True)
         ]
-        advantages = group_advantages([reward(turn.token_ids) for turn in turns], names, divide_by_std=True)
+        advantages = group_advantages([reward(turn.token_ids) for turn in turns], names, "mean_std")
         batch = collate(trajectories, advantages)
         return update_policy(self._model, self._optimizer, batch, self._config).tokens
 
