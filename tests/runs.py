@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import fake_sandbox, gym_over
+from trainer_client import credit as credit_module
 from trainer_client import gym as gym_module
-from trainer_client import run as run_module
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.endpoint import Endpoint
@@ -42,7 +42,7 @@ async def place_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asyn
     as better than its group.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run_module, "group_advantages", _alternating)
+    monkeypatch.setattr(credit_module, "group_advantages", _alternating)
     async with gym_over(fake_sandbox, tmp_path) as gym:
         endpoint = Endpoint(gym.running.address, gym.running.token)
         monkeypatch.setattr(gym_module, "find_endpoint", lambda: endpoint)

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from tests.trajectories import make_trajectory
-from trainer_client.collate import Batch, Line, collate, pack
+from tests.trajectories import collate_episodes, make_trajectory
+from trainer_client.collate import Batch, Line, pack
 
 SYSTEM = (1, 2, 3)
 
 
 def make_batch() -> Batch:
     """Returns sequences of two tasks after three common tokens, mixed."""
-    return collate(
+    return collate_episodes(
         [
             make_trajectory(prompt=(*SYSTEM, 4, 5), turns=(((6, 7), (8,)), ((9,), ()))),
             make_trajectory(prompt=(*SYSTEM, 9, 9), turns=(((6,), ()),)),
@@ -65,7 +65,7 @@ def test_the_last_token_of_a_prompt_is_never_shared() -> None:
     """Sequences that are equal to the end: the first sampled token has a state of its own that predicts it."""
     same = make_trajectory(prompt=(1, 2, 3), turns=(((4, 5), ()),))
 
-    (line,) = pack(collate([same, same], [1.0, 1.0]), [0, 1], 1000)
+    (line,) = pack(collate_episodes([same, same], [1.0, 1.0]), [0, 1], 1000)
 
     assert line.layout.prefix_length == 2
     assert line.sources_M.tolist() == [2, 3, 5, 6]
@@ -83,7 +83,7 @@ def test_a_sequence_that_would_shorten_what_others_share_gets_a_line_of_its_own(
     """Joined, the two of one task would lay out their prompts twice: more tokens than another line has."""
     long = (*SYSTEM, *range(10, 30))
     pair = [make_trajectory(prompt=long, turns=(((4,), ()),))] * 2
-    batch = collate([*pair, make_trajectory(prompt=(*SYSTEM, 4), turns=(((4,), ()),))], [1.0] * 3)
+    batch = collate_episodes([*pair, make_trajectory(prompt=(*SYSTEM, 4), turns=(((4,), ()),))], [1.0] * 3)
 
     assert [line.layout.lengths for line in pack(batch, [0, 1, 2], 1000)] == [(5,), (2, 2)]
 
@@ -92,7 +92,7 @@ def test_tokens_carry_the_advantage_and_the_log_probability_of_their_own() -> No
     first = make_trajectory(turns=(((3, 4), (5,)), ((6,), ())), logprobs=(-0.1, -0.2, -0.3))
     second = make_trajectory(prompt=(7,), turns=(((8,), ()),), logprobs=(-0.4,))
 
-    batch = collate([first, second], [0.5, -0.5])
+    batch = collate_episodes([first, second], [0.5, -0.5])
 
     assert batch.advantages_N.tolist() == [0.5, 0.5, 0.5, -0.5]
     torch.testing.assert_close(batch.sampler_logp_N, torch.tensor([-0.1, -0.2, -0.3, -0.4]))
@@ -102,16 +102,16 @@ def test_tokens_carry_the_advantage_and_the_log_probability_of_their_own() -> No
 def test_logps_that_do_not_match_the_tokens_are_refused() -> None:
     """A missing log-probability would shift all later ones."""
     with pytest.raises(ValueError, match="2 sampled tokens and 1 log-prob"):
-        collate([make_trajectory(logprobs=(-1.0,))], [0.0])
+        collate_episodes([make_trajectory(logprobs=(-1.0,))], [0.0])
 
 
 def test_a_sequence_without_a_prompt_is_refused() -> None:
     """The first token has nothing to be predicted from."""
     with pytest.raises(ValueError, match="no prompt"):
-        collate([make_trajectory(prompt=())], [0.0])
+        collate_episodes([make_trajectory(prompt=())], [0.0])
 
 
 def test_nothing_cannot_be_collated() -> None:
     """An empty batch has no figures."""
     with pytest.raises(ValueError, match="no trajectories"):
-        collate([], [])
+        collate_episodes([], [])

@@ -29,11 +29,12 @@ SERVICE_FLOORS = [
 
 TRAINER_FLOORS = [
     {"run"},
+    {"step"},
     {"flags", "session", "report"},
-    {"run_folder", "console", "dashboard", "evaluate", "cold_start", "models.base"},
+    {"run_folder", "console", "dashboard", "evaluate", "cold_start", "models.base", "curriculum"},
     {"result"},
     {"metrics"},
-    {"behaviour", "statistics", "update", "supervised", "distributed", "rollout"},
+    {"behaviour", "statistics", "update", "supervised", "distributed", "rollout", "credit"},
     {"gym", "collate", "objective"},
     {
         "link",

@@ -17,12 +17,13 @@ from trainer_client import gym as gym_module
 from trainer_client.checkpoint import state_hash
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
+from trainer_client.curriculum import choose_groups
 from trainer_client.endpoint import Endpoint
 from trainer_client.errors import GymRefused
 from trainer_client.metrics import read_history
 from trainer_client.models.load import load_model
 from trainer_client.models.tiny import build_tiny
-from trainer_client.run import FINISHED, INTERRUPTED, choose_groups, is_due, run
+from trainer_client.run import FINISHED, INTERRUPTED, is_due, run
 from trainer_client.run_folder import RUNS, make_run
 
 CONFIG = replace(SMALL, steps=3, max_new_tokens=2, max_turns=1, epochs=2, reward="fraction")

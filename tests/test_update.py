@@ -9,9 +9,9 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from tests.trajectories import make_trajectory
+from tests.trajectories import collate_episodes, make_trajectory
 from trainer_client.checkpoint import state_hash
-from trainer_client.collate import Batch, collate, pack
+from trainer_client.collate import Batch, pack
 from trainer_client.config import RunConfig
 from trainer_client.models.load import recompute_activations
 from trainer_client.models.packed import use_packed_attention
@@ -47,7 +47,7 @@ def make_batch() -> Batch:
         make_trajectory(prompt=range(1, 12), turns=(((4, 5), ()),)),
         make_trajectory(prompt=(3, 2, 1), turns=(((12,), ()),)),
     ]
-    return collate(trajectories, [1.0, -0.5, 0.25, 0.0])
+    return collate_episodes(trajectories, [1.0, -0.5, 0.25, 0.0])
 
 
 def score_batch(
@@ -224,7 +224,12 @@ def test_a_batch_without_advantage_changes_nothing() -> None:
     update_policy(model, optimizer, make_batch(), config)
     before = state_hash(model)
 
-    stats = update_policy(model, optimizer, replace(make_batch(), advantages=(0.0,) * 4), config)
+    stats = update_policy(
+        model,
+        optimizer,
+        replace(make_batch(), advantages=tuple((0.0,) * len(each) for each in make_batch().sampled)),
+        config,
+    )
 
     assert state_hash(model) == before
     assert (stats.loss, stats.grad_norm, stats.kl) == (0.0, 0.0, 0.0)
@@ -235,7 +240,7 @@ def test_of_sequences_without_advantage_a_quarter_speaks_for_all() -> None:
     """Five silent ones: the first and the fifth are scored, with the weight of all five tokens."""
     silent = [make_trajectory(prompt=(3, 2, last), turns=(((12,), ()),)) for last in range(5, 10)]
     taught = make_trajectory(prompt=(1, 2), turns=(((9, 10, 11), ()),))
-    batch = collate([*silent, taught], [0.0] * 5 + [1.0])
+    batch = collate_episodes([*silent, taught], [0.0] * 5 + [1.0])
     entropy = score_batch(make_model(), batch).entropy_M.tolist()
 
     stats = update_policy(*_model_and_optimizer(), batch, CONFIG)
@@ -253,7 +258,7 @@ def _model_and_optimizer(config: RunConfig = CONFIG) -> tuple[PreTrainedModel, t
 def test_a_gradient_that_is_no_number_leaves_the_weights_alone() -> None:
     model, batch = make_model(), make_batch()
     before = state_hash(model)
-    broken = replace(batch, advantages=(math.inf, *batch.advantages[1:]))
+    broken = replace(batch, advantages=((math.inf,) * 3, *batch.advantages[1:]))
 
     with pytest.raises(ValueError, match="lower learning_rate"):
         update_policy(model, make_optimizer(model, CONFIG), broken, CONFIG)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from trainer_client.collate import Batch, collate
 from trainer_client.trajectory import Outcome, ToolResult, Trajectory, Turn, Verdict
 
 
@@ -28,3 +29,9 @@ def make_trajectory(
         made.append(Turn(tuple(action), tuple(mine), tuple(results[place : place + 1]), tuple(observation)))
     outcome = Outcome("submitted", terminated=True, truncated=False, timed_out=False, errored=False)
     return Trajectory(task_id, group, index, tuple(prompt), tuple(made), outcome, verdict or make_verdict())
+
+
+def collate_episodes(trajectories: Sequence[Trajectory], advantages: Sequence[float]) -> Batch:
+    """Returns a batch in which all turns of an episode have its advantage."""
+    turns = [(value,) * len(each.turns) for each, value in zip(trajectories, advantages, strict=True)]
+    return collate(trajectories, turns)

@@ -27,8 +27,8 @@ class Batch:
     """The ids of each of the B sequences."""
     sampled: tuple[tuple[int, ...], ...]
     """Where in each sequence the tokens are that the policy sampled: only they are trained. Never at 0."""
-    advantages: tuple[float, ...]
-    """The advantage of each sequence; every sampled token carries it."""
+    advantages: tuple[tuple[float, ...], ...]
+    """The advantage that each sampled token of each sequence carries."""
     sampler_logp_N: Tensor
     """The sampler's log-probability of each sampled token in nats, float32."""
 
@@ -40,7 +40,7 @@ class Batch:
     @property
     def advantages_N(self) -> Tensor:
         """The advantage that each sampled token carries, float32."""
-        return torch.tensor(self.advantages).repeat_interleave(torch.tensor(list(map(len, self.sampled))))
+        return torch.tensor([each for sequence in self.advantages for each in sequence])
 
     def places_of(self, indices: Sequence[int]) -> Tensor:
         """Returns which of the N tokens are of the sequences with these indices, in this order."""
@@ -70,8 +70,8 @@ class Line:
         return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
 
 
-def collate(trajectories: Sequence[Trajectory], advantages: Sequence[float]) -> Batch:
-    """Makes one batch of trajectories and their advantages, in the given order.
+def collate(trajectories: Sequence[Trajectory], advantages: Sequence[Sequence[float]]) -> Batch:
+    """Makes one batch of trajectories and the advantages of their turns, in the given order.
 
     Raises ValueError for an empty list, for a sequence that starts with a sampled token (there is nothing to
     predict it from) and where log-probabilities and sampled tokens are not as many.
@@ -91,7 +91,14 @@ def collate(trajectories: Sequence[Trajectory], advantages: Sequence[float]) -> 
         sampled=tuple(
             tuple(place for place, sampled in enumerate(each.mask) if sampled) for each in trajectories
         ),
-        advantages=tuple(float(advantage) for _, advantage in zip(trajectories, advantages, strict=True)),
+        advantages=tuple(
+            tuple(
+                float(advantage)
+                for turn, advantage in zip(each.turns, turns, strict=True)
+                for _ in turn.action_ids
+            )
+            for each, turns in zip(trajectories, advantages, strict=True)
+        ),
         sampler_logp_N=torch.tensor([value for each in trajectories for value in each.logprobs]),
     )
 

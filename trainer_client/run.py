@@ -12,12 +12,12 @@ have equal models and histories; what is written and said is written and said by
 """
 
 import asyncio
+import copy
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from random import Random
 from time import perf_counter
 
 import torch
@@ -28,31 +28,29 @@ from transformers.utils.logging import disable_progress_bar
 from trainer_client.behaviour import observe
 from trainer_client.checkpoint import (
     checkpoint_folder,
+    latest_checkpoint,
     save_checkpoint,
     state_hash,
 )
 from trainer_client.cold_start import play_demonstrations, supervised_settings
-from trainer_client.collate import collate
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
-from trainer_client.distributed import ALONE, PeerLost, World, joined, play_together
-from trainer_client.errors import GymError, GymUnavailable
-from trainer_client.evaluate import count_tasks, evaluate
+from trainer_client.distributed import ALONE, PeerLost, World, joined
+from trainer_client.errors import GymError
+from trainer_client.evaluate import evaluate
 from trainer_client.flags import parse_flags
 from trainer_client.gym import GymClient
 from trainer_client.metrics import (
     ColdStart,
-    Fingerprint,
     Seconds,
     StepRow,
     choose,
 )
 from trainer_client.models.demonstrator import Demonstrator
 from trainer_client.models.load import load_weights
-from trainer_client.objective import group_advantages, reward_of, zero_advantage_share
 from trainer_client.report import write_report
 from trainer_client.result import CHOSEN, LAST, RAW, START, result_of
-from trainer_client.rollout import GroupSpec, Played
+from trainer_client.rollout import Played
 from trainer_client.run_folder import (
     name_run,
     open_run,
@@ -68,9 +66,9 @@ from trainer_client.session import (
     prepare,
     sampler,
 )
+from trainer_client.step import learn_step, play_step
 from trainer_client.supervised import supervise
-from trainer_client.trajectory import Trajectory, hash_groups, hash_tokens
-from trainer_client.update import update_policy
+from trainer_client.trajectory import Trajectory
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 """Exit codes; 130 is 128 + SIGINT, as shells have it."""
@@ -195,66 +193,39 @@ async def learn(session: Session) -> None:
     config, console = session.config, session.console
     task_ids = await list_task_ids(session, "train")
     await validate(session, session.first)
-    for step in range(session.first + 1, config.steps + 1):
-        console.doing(f"step {step}: playing {config.tasks_per_step} x {config.group_size} episodes")
-        groups = choose_groups(task_ids, config, step)
-        policy = await sampler(session, session.model, step - 1)
-        played = await play_together(session.world, session.gym, policy, groups, session.settings)
-        keep_episodes(session, played.trajectories)
-        console.doing(f"step {step}: learning")
-        row = learn_step(session, step, played)
-        keep_row(session, row)
-        console.step(row)
-        if is_due(config, step):
-            save(session, step)
-            await validate(session, step)
+    await session.world.from_first(None)  # Checkpoint 0 is written.
+    reference = load_step(session, 0) if config.kl_coefficient else None
+    ahead: asyncio.Task[Played] | None = None
+    try:
+        for step in range(session.first + 1, config.steps + 1):
+            played = await (ahead or play_step(session, task_ids, step, session.model, step - 1))
+            ahead = None
+            # Not across checkpoints: what begins at one must not depend on how it was reached.
+            if config.sample_ahead and not is_due(config, step):
+                model = copy.deepcopy(session.model)
+                ahead = asyncio.create_task(play_step(session, task_ids, step + 1, model, step - 1))
+            console.doing(f"step {step}: learning")
+            row = await in_one_piece(partial(learn_step, session, step, played, reference), aside=bool(ahead))
+            keep_row(session, row)
+            console.step(row)
+            if is_due(config, step):
+                save(session, step)
+                await validate(session, step)
+    finally:
+        if ahead:
+            ahead.cancel()
 
 
-def learn_step(session: Session, step: int, played: Played) -> StepRow:
-    """Moves the policy towards the episodes that did better than their group.
-
-    Raises GymUnavailable when the gym lost every episode.
-    """
-    config, trajectories = session.config, played.trajectories
-    if not trajectories:
-        raise GymUnavailable(f"The gym lost every episode of step {step}. See: make gym-status")
-    started = perf_counter()
-    names = [trajectory.group for trajectory in trajectories]
-    rewards = [reward_of(trajectory.verdict, config.reward) for trajectory in trajectories]
-    advantages = group_advantages(rewards, names, config.advantage)
-    batch = collate(trajectories, advantages)
-    update = update_policy(session.model, session.optimizer, batch, config, session.world)
-    return StepRow(
-        step=step,
-        reward=sum(rewards) / len(rewards),
-        pass_rate=sum(trajectory.verdict.status == "resolved" for trajectory in trajectories)
-        / len(trajectories),
-        zero_advantage_share=zero_advantage_share(advantages, names),
-        behaviour=observe(trajectories),
-        update=update,
-        episodes=len(trajectories),
-        lost=played.lost,
-        replayed=played.replayed,
-        seconds=Seconds(
-            sampling=played.timing.sampling_seconds,
-            waiting=played.timing.waiting_seconds,
-            learning=perf_counter() - started,
-        ),
-        played=len(trajectories),
-        tasks=count_tasks(trajectories),
-        fingerprint=Fingerprint(
-            groups=hash_groups(trajectories),
-            tokens=hash_tokens(trajectories),
-            weights=state_hash(session.model),
-        ),
-    )
-
-
-def choose_groups(task_ids: Sequence[str], config: RunConfig, step: int) -> list[GroupSpec]:
-    """Draws the tasks of a step, each at most once, from nothing but the seed and the step."""
-    count = min(config.tasks_per_step, len(task_ids))
-    chosen = Random(f"{config.seed}/tasks/{step}").sample(sorted(task_ids), count)
-    return [GroupSpec(task_id, f"train/step-{step}/{task_id}", config.group_size) for task_id in chosen]
+async def in_one_piece(update: Callable[[], StepRow], aside: bool) -> StepRow:
+    """Carries out an update, if need be in a thread beside what is sampled meanwhile, and to its end in any case."""
+    if not aside:
+        return update()
+    work = asyncio.create_task(asyncio.to_thread(update))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
 
 
 async def validate(session: Session, step: int) -> None:
@@ -357,7 +328,10 @@ def break_off(session: Session) -> None:
     session.console.doing("saving")
     history, folder, console = session.history, session.folder, session.console
     step = history.steps[-1].step if history.steps else session.first
-    if session.warm:
+    if session.config.sample_ahead:
+        # The batch of the next step is of weights that are not kept, so the run goes on from where it had none.
+        step = latest_checkpoint(folder.checkpoints)[0] if session.warm else 0
+    elif session.warm:
         save(session, step)
     report = write_report(folder.path, session.config, session.record, history, None)
     console.say(

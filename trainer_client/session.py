@@ -117,7 +117,16 @@ async def prepare(
     }
     record = record_of(config, facts)
     # Whatever is wrong with the settings should be found before there is a folder of the run's name.
-    await gym.list_tasks(config.suite)
+    train = await gym.list_tasks(config.suite, "train")
+    if config.curriculum != "uniform" and len(train) <= config.tasks_per_step:
+        raise ValueError(
+            f"curriculum is {config.curriculum} and a step plays all {len(train)} training tasks of {config.suite}: "
+            "set tasks_per_step below that, or curriculum to uniform"
+        )
+    if config.sample_ahead and world.size > 1:
+        raise ValueError(
+            f"sample_ahead is set in a run of {world.size} processes: use one process, or unset it"
+        )
     vllm = start_vllm(config, base, loaded, tokenizer, console) if config.sampler == "vllm" else None
     if resume:
         if begun:

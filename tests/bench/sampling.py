@@ -18,8 +18,7 @@ from random import Random
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from tests.trajectories import make_trajectory
-from trainer_client.collate import collate
+from tests.trajectories import collate_episodes, make_trajectory
 from trainer_client.config import RunConfig
 from trainer_client.models.load import load_model
 from trainer_client.models.policy import Row
@@ -186,7 +185,7 @@ class Trainer:
             for name, row, turn in zip(names, rows, turns, strict=True)
         ]
         advantages = group_advantages([reward(turn.token_ids) for turn in turns], names, "mean_std")
-        batch = collate(trajectories, advantages)
+        batch = collate_episodes(trajectories, advantages)
         return update_policy(self._model, self._optimizer, batch, self._config).tokens
 
 
