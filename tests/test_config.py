@@ -88,6 +88,14 @@ def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
         ("device", "gpu", "cuda:N"),
         ("dtype", "int8", "float32, bfloat16"),
         ("lora_rank", -1, "0 or more"),
+        ("advantage", "best", "mean, mean_std, leave_one_out"),
+        ("turn_cost", -1.0, "0 or more"),
+        ("public_weight", 1.0, "below 1"),
+        ("dual_clip", 1.1, "above 1 + clip_high"),
+        ("importance_cap", 1.0, "above 1"),
+        ("largest_group", 8, "above group_size"),
+        ("length_free_tokens", 10, "above the tokens that are free"),
+        ("track", "wandb", "tensorboard, trackio"),
     ],
 )
 def test_a_bad_setting_says_what_to_change(field: str, value: object, advice: str) -> None:
@@ -114,3 +122,27 @@ def test_resuming_with_other_settings_is_refused() -> None:
     assert resumed(config, {"name": "x"}) == config
     with pytest.raises(ValueError, match="seed 0, not 1"):
         resumed(config, {"name": "x", "seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({"cold_start_steps": 10}, "demonstrations above 0"),
+        ({"cold_start_foresight": 0.3}, "demonstrations above 0"),
+        ({"lora_alpha": 8.0}, "lora_rank above 0"),
+        ({"kl_estimator": "k1"}, "kl_coefficient above 0"),
+        ({"entropy_step": 0.1}, "entropy_target above 0"),
+        ({"importance_cap": 3.0, "sample_ahead": True}, "importance truncated or masked"),
+        ({"importance": "masked"}, "set it to none, or set sample_ahead"),
+        ({"aggregation": "constant"}, "aggregation_tokens"),
+        ({"aggregation_tokens": 5}, "aggregation"),
+        ({"entropy_target": 0.3, "entropy_bonus": 0.1}, "choose one"),
+        ({"public_weight": 0.5, "reward": "public"}, "choose hidden or fraction"),
+        ({"sample_ahead": True, "sampler": "vllm"}, "choose one"),
+    ],
+)
+def test_a_setting_without_effect_is_refused_not_ignored(settings: dict[str, object], needed: str) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))) as caught:
+        RunConfig(**settings)  # type: ignore[arg-type]
+
+    assert needed in str(caught.value)

@@ -7,10 +7,14 @@ import torch
 
 from tests.trajectories import make_verdict
 from trainer_client.objective import (
+    aggregation,
     clipped_surrogate,
     entropy,
     group_advantages,
+    importance_weights,
     kl_estimate,
+    length_penalty,
+    move_entropy_bonus,
     reward_of,
     zero_advantage_share,
 )
@@ -90,6 +94,71 @@ def test_surrogate_clips_what_would_go_too_far_and_nothing_else() -> None:
     assert logp.grad is not None
     # d loss / d logp = -ratio * advantage where the plain term is the smaller one, else 0.
     assert logp.grad.tolist() == pytest.approx([0.0, 3.0, -1.0, 0.0], abs=1e-6)
+
+
+def test_dual_clip_bounds_what_a_bad_token_can_cost() -> None:
+    """Ratios 4 and 4 with advantages -1 and 1, bound 3: -max(-4, -3) = 3 without gradient; the clip above has 1.2."""
+    old = torch.zeros(3)
+    logp = torch.tensor([4.0, 4.0, 2.0]).log().requires_grad_()
+
+    loss, clipped = clipped_surrogate(logp, old, torch.tensor([-1.0, 1.0, -1.0]), 0.2, 0.2, dual_clip=3.0)
+    loss.sum().backward()
+
+    assert loss.tolist() == pytest.approx([3.0, -1.2, 2.0], abs=1e-6)
+    assert clipped.tolist() == [True, True, False]
+    assert logp.grad is not None
+    assert logp.grad.tolist() == pytest.approx([0.0, 0.0, 2.0], abs=1e-6)
+
+
+def test_importance_weights_are_ratios_up_to_a_cap_or_a_mask() -> None:
+    """Trainer / sampler: 4, 1.5, 1, 0.6, 0.25 with the cap 2, whose inverse is 0.5."""
+    ratio = torch.tensor([4.0, 1.5, 1.0, 0.6, 0.25])
+    sampler = torch.full((5,), -3.0)
+
+    found = {
+        kind: importance_weights(sampler + ratio.log(), sampler, kind, 2.0).tolist()
+        for kind in ("truncated", "masked", "none")
+    }
+
+    assert found == {
+        "truncated": pytest.approx([2.0, 1.5, 1.0, 0.6, 0.25]),
+        "masked": [0.0, 1.0, 1.0, 1.0, 0.0],
+        "none": [1.0] * 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "normaliser"),
+    [("token", [1.0, 1.0], 5.0), ("sequence", [0.25, 1.0], 2.0), ("constant", [1.0, 1.0], 20.0)],
+)
+def test_aggregation_of_sequences_of_four_and_one_tokens(
+    kind: str, weights: list[float], normaliser: float
+) -> None:
+    """Losses of 1 on the long one and 2 on the short one: (4 + 2) / 5, (1 + 2) / 2, (4 + 2) / (2 * 10)."""
+    assert aggregation([4, 1], kind, 10) == (weights, normaliser)
+
+
+@pytest.mark.parametrize(("tokens", "penalty"), [(0, 0.0), (100, 0.0), (125, 0.25), (200, 1.0), (900, 1.0)])
+def test_the_penalty_rises_from_the_free_tokens_to_the_limit(tokens: int, penalty: float) -> None:
+    assert length_penalty(tokens, 100, 200) == penalty
+
+
+def test_leave_one_out_compares_with_the_others() -> None:
+    """Rewards 1, 0, 0: the others of the first have the mean 0, those of the second and third 1/2."""
+    assert group_advantages([1.0, 0.0, 0.0], ["a"] * 3, "leave_one_out") == pytest.approx([1.0, -0.5, -0.5])
+    assert group_advantages([1.0], ["a"], "leave_one_out") == [0.0]
+
+
+def test_the_entropy_bonus_moves_towards_the_target_and_not_below_zero() -> None:
+    assert move_entropy_bonus(0.01, entropy=0.2, target=0.3, step=0.001) == pytest.approx(0.011)
+    assert move_entropy_bonus(0.01, entropy=0.4, target=0.3, step=0.001) == pytest.approx(0.009)
+    assert move_entropy_bonus(0.0005, entropy=0.4, target=0.3, step=0.001) == 0.0
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("k1", [-1.0, 0.0, 1.0]), ("k2", [0.5, 0.0, 0.5])])
+def test_kl_k1_and_k2_of_known_ratios(kind: str, expected: list[float]) -> None:
+    """Log-ratios 1, 0, -1: k1 turns the sign, k2 is half the square."""
+    assert kl_estimate(kind, torch.zeros(3), torch.tensor([1.0, 0.0, -1.0])).tolist() == expected
 
 
 def test_entropy_of_known_distributions() -> None:

@@ -12,12 +12,11 @@ import pytest
 from rich.console import Console
 
 from tests.conftest import fake_sandbox, gym_over
-from tests.runs import SMALL
+from tests.runs import SMALL, place_of_runs, run_whole, run_with_a_break
 from trainer_client import gym as gym_module
 from trainer_client.checkpoint import state_hash
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
-from trainer_client.curriculum import choose_groups
 from trainer_client.endpoint import Endpoint
 from trainer_client.errors import GymRefused
 from trainer_client.metrics import read_history
@@ -196,20 +195,90 @@ async def test_a_run_that_ended_before_its_first_checkpoint_starts_over(config: 
     assert (RUNS / "x" / "checkpoints" / "step-000" / "tokenizer.json").exists()
 
 
-def test_tasks_are_drawn_from_seed_and_step_alone() -> None:
-    """Each at most once in a step, whatever order the gym lists them in."""
-    names = [f"s/{number}" for number in range(20)]
-    drawn = [group.task_id for group in choose_groups(names, RunConfig(), 7)]
-
-    assert drawn == [group.task_id for group in choose_groups(names[::-1], RunConfig(), 7)]
-    assert len(set(drawn)) == 8
-    assert drawn != [group.task_id for group in choose_groups(names, RunConfig(), 8)]
-    assert drawn != [group.task_id for group in choose_groups(names, RunConfig(seed=1), 7)]
-
-
-def test_fewer_tasks_than_asked_for_are_all_played() -> None:
-    assert len(choose_groups(["s/a", "s/b"], RunConfig(), 1)) == 2
-
-
 def test_the_last_step_is_always_validated() -> None:
     assert [step for step in range(6) if is_due(replace(CONFIG, steps=5), step)] == [0, 2, 4, 5]
+
+
+AHEAD = replace(SMALL, steps=5, validate_every=3, sample_ahead=True, importance="truncated", tasks_per_step=4)
+"""Step 3 is a checkpoint: steps 2, 3 and 5 are sampled ahead, 1 and 4 are not."""
+
+
+async def test_sampling_ahead_uses_the_weights_before_the_last_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far the policy has moved since it sampled shows, and only then."""
+    async with place_of_runs(tmp_path, monkeypatch):
+        folder = await run_whole(replace(AHEAD, model=_tiny(tmp_path)), "x")
+
+    stale = {row.step: row.update.stale_kl for row in read_history(folder.metrics).steps}
+    assert [step for step, kl in stale.items() if kl > 1e-9] == [2, 3, 5]
+
+
+async def test_a_run_that_samples_ahead_is_repeated_bit_for_bit_even_after_a_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place_of_runs(tmp_path, monkeypatch):
+        config = replace(AHEAD, model=_tiny(tmp_path))
+        folders = [
+            await run_whole(config, "x"),
+            await run_whole(config, "y"),
+            await run_with_a_break(config, "z"),
+        ]
+
+    prints = [[row.fingerprint for row in read_history(folder.metrics).steps] for folder in folders]
+    assert prints[0] == prints[1] == prints[2]
+    assert len({each.weights for each in prints[0] if each}) == 5
+
+
+async def test_silent_groups_are_replaced_and_left_out(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy of random weights fails everything: three rounds of two groups, and nothing to learn from."""
+    config = replace(config, name="x", steps=1, refill_rounds=2, reward="hidden", model=config.model)
+
+    assert await run(config, False, _console(io.StringIO())) == FINISHED
+
+    (row,) = read_history(RUNS / "x" / "metrics.jsonl").steps
+    assert (row.played, row.episodes, len(row.tasks)) == (12, 0, 6)
+    assert row.update.tokens == 0
+    assert row.fingerprint
+    assert row.fingerprint.weights == state_hash(load_model(RUNS / "x" / "checkpoints/step-000").model)
+
+
+async def test_episodes_that_a_limit_cut_off_can_be_left_out(config: RunConfig) -> None:
+    """One turn is too few for any of them."""
+    config = replace(config, name="x", steps=1, mask_truncated=True)
+
+    assert await run(config, False, _console(io.StringIO())) == FINISHED
+
+    (row,) = read_history(RUNS / "x" / "metrics.jsonl").steps
+    assert (row.played, row.episodes) == (4, 0)
+
+
+async def test_the_last_step_can_be_reported_without_a_choice(config: RunConfig) -> None:
+    """Validation and test tasks alike, once for the start and once for the last step."""
+    config = replace(config, name="x", report="last", validation_episodes=16)
+
+    assert await run(config, False, _console(file := io.StringIO())) == FINISHED
+
+    history = read_history(RUNS / "x" / "metrics.jsonl")
+    assert [(row.label, row.step, len(row.tasks)) for row in history.evaluations] == [
+        ("test/start", 0, 10),
+        ("test/last", 3, 10),
+    ]
+    assert json.loads((RUNS / "x" / "result.json").read_text())["step"] == 3
+    assert "Reported: the last step" in file.getvalue()
+
+
+async def test_a_curriculum_that_plays_every_task_anyway_is_refused(config: RunConfig) -> None:
+    with pytest.raises(ValueError, match="set tasks_per_step below that"):
+        await run(
+            replace(config, name="x", curriculum="pass_rate", tasks_per_step=20),
+            False,
+            _console(io.StringIO()),
+        )
+
+
+def _tiny(folder: Path) -> str:
+    build_tiny(folder / "start")
+    return str(folder / "start")

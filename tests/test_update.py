@@ -263,3 +263,91 @@ def test_a_gradient_that_is_no_number_leaves_the_weights_alone() -> None:
     with pytest.raises(ValueError, match="lower learning_rate"):
         update_policy(model, make_optimizer(model, CONFIG), broken, CONFIG)
     assert state_hash(model) == before
+
+
+def _all_indices(batch: Batch) -> list[int]:
+    return list(range(len(batch.advantages)))
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_the_gradient_of_the_kl_term_is_that_of_its_estimate(estimator: str) -> None:
+    """No advantage anywhere: what is left is kl_coefficient times the mean estimate, on every token."""
+    config = replace(CONFIG, kl_coefficient=0.5, kl_estimator=estimator, epochs=1, max_grad_norm=1e9)
+    batch = replace(make_batch(), advantages=tuple((0.0,) * len(each) for each in make_batch().sampled))
+    model, reference = make_model(), make_model()
+    with torch.no_grad():
+        reference.lm_head.weight += 0.05 * torch.randn_like(reference.lm_head.weight)
+    held = score_batch(reference, batch).logp_M.detach()
+    log_ratio = held - score_batch(model, batch).logp_M
+    estimate = {
+        "k1": -log_ratio,
+        "k2": log_ratio**2 / 2,
+        "k3": log_ratio.exp() - 1 - log_ratio,
+    }[estimator]
+    (0.5 * estimate.mean()).backward()
+    expected = math.sqrt(sum(float(each.square().sum()) for each in gradients_of(model).values()))
+
+    stats = update_policy(model, make_optimizer(model, config), batch, config, reference=reference)
+
+    assert stats.grad_norm == pytest.approx(expected, rel=1e-4)
+    assert stats.loss == pytest.approx(0.5 * estimate.mean().item(), rel=1e-4)
+    k3 = (log_ratio.exp() - 1 - log_ratio).mean().item()
+    assert stats.reference_kl == pytest.approx(k3, rel=1e-4)
+
+
+def test_at_the_first_step_the_policy_is_its_own_reference() -> None:
+    config = replace(CONFIG, kl_coefficient=0.5)
+
+    stats = update_policy(*_model_and_optimizer(config), make_batch(), config, reference=make_model())
+
+    assert stats.reference_kl == 0.0
+
+
+def test_the_entropy_bonus_raises_the_entropy() -> None:
+    """Its gradient is that of minus the mean entropy over all tokens, those without advantage included."""
+    config = replace(CONFIG, epochs=1, max_grad_norm=1e9, learning_rate=1e-4)
+    batch = replace(make_batch(), advantages=tuple((0.0,) * len(each) for each in make_batch().sampled))
+    model = make_model()
+    lines = pack(batch, _all_indices(batch), config.microbatch_tokens)
+    scores = [score_tokens(model, line, config, entropy_gradient=True) for line in lines]
+    entropy = torch.cat([each.entropy_M for each in scores])
+    (-0.1 * entropy.mean()).backward()
+    expected = math.sqrt(sum(float(each.square().sum()) for each in gradients_of(model).values()))
+
+    stats = update_policy(model, make_optimizer(model, config), batch, config, entropy_bonus=0.1)
+
+    assert stats.grad_norm == pytest.approx(expected, rel=1e-4)
+    assert score_batch(model, batch).entropy_M.mean() > entropy.mean()
+
+
+def test_importance_weights_multiply_the_loss_of_each_token() -> None:
+    """The sampler gave every token half the trainer's probability: weight 2, cut at 1.5."""
+    config = replace(CONFIG, sample_ahead=True, importance="truncated", importance_cap=1.5)
+    batch = make_batch()
+    half = score_batch(make_model(), batch).logp_M.detach() - math.log(2)
+
+    stats = update_policy(*_model_and_optimizer(config), replace(batch, sampler_logp_N=half), config)
+
+    assert stats.loss == pytest.approx(-1.5 * (3 * 1.0 - 3 * 0.5 + 2 * 0.25) / 9, rel=1e-5)
+    assert stats.importance == pytest.approx(1.5)
+    # KL(sampler || trainer) by k3 with r = 2.
+    assert stats.stale_kl == pytest.approx(2 - 1 - math.log(2), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"aggregation": "sequence"}, (1.0 - 0.5 + 0.25) / 4),
+        ({"aggregation": "constant", "aggregation_tokens": 10}, (3 * 1.0 - 3 * 0.5 + 2 * 0.25) / 40),
+    ],
+)
+def test_the_loss_is_aggregated_as_asked(settings: dict[str, object], expected: float) -> None:
+    """Sequences of 3, 3, 2 and 1 tokens with advantages 1, -1/2, 1/4 and 0."""
+    config = replace(CONFIG, **settings)  # type: ignore[arg-type]
+    whole = update_policy(
+        *_model_and_optimizer(config), make_batch(), replace(config, microbatch_tokens=1000)
+    )
+    pieces = update_policy(*_model_and_optimizer(config), make_batch(), replace(config, microbatch_tokens=1))
+
+    assert whole.loss == pytest.approx(-expected, abs=1e-7)
+    assert pieces.grad_norm == pytest.approx(whole.grad_norm, rel=1e-5)
