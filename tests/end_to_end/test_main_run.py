@@ -10,11 +10,23 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from gym_service import control
 from gym_service.state import StateFolder
 from tests.engine import containers_of
+from trainer_client.checkpoint import state_hash
+from trainer_client.collate import collate
+from trainer_client.config import RunConfig
+from trainer_client.credit import shaped_reward, turn_advantages
+from trainer_client.curriculum import choose_groups
+from trainer_client.gym import GymClient
+from trainer_client.models.load import load_model
+from trainer_client.models.sampler import Sampler
 from trainer_client.models.tiny import build_tiny
+from trainer_client.rollout import RolloutSettings, play_groups
+from trainer_client.session import register
+from trainer_client.update import make_optimizer, update_policy
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 
@@ -218,3 +230,46 @@ def test_an_existing_run_is_not_overwritten(trainer, reference):
 
     assert process.returncode == 1
     assert "--resume" in output
+
+
+async def bare_loop(model_folder, config):
+    """All that training is: twelve lines without checkpoints, evaluations, checks or pictures."""
+    async with GymClient.connect() as gym:
+        loaded = load_model(model_folder)
+        tokenizer = await register(gym, loaded)
+        settings = RolloutSettings(
+            config.seed, config.toolset, tokenizer.fingerprint, 1024, cohort_size=config.cohort_size
+        )
+        tasks = [task.task_id for task in await gym.list_tasks(config.suite, "train")]
+        optimizer = make_optimizer(loaded.model, config)
+        for step in range(1, config.steps + 1):
+            policy = Sampler(
+                loaded.model, stop_ids=tokenizer.stop_token_ids, max_new_tokens=config.max_new_tokens
+            )
+            played = (
+                await play_groups(gym, policy, choose_groups(tasks, config, step), settings)
+            ).trajectories
+            rewards = [shaped_reward(episode, config) for episode in played]
+            update_policy(
+                loaded.model, optimizer, collate(played, turn_advantages(played, rewards, config)), config
+            )
+    return loaded.model
+
+
+async def test_the_bare_loop_and_the_run_with_its_instruments_end_in_the_same_bits(
+    trainer, reference, monkeypatch
+):
+    """Preflight, checkpoints, validations, reports and pictures leave no trace in what is learned."""
+    monkeypatch.setenv("GYM_STATE_DIR", str(trainer.state))
+    settings = {key.replace("-", "_"): value for key, value in SMALL.items()}
+    threads, folder = torch.get_num_threads(), trainer.runs / "reference" / "checkpoints"
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    try:
+        model = await bare_loop(folder / "step-000", RunConfig(**settings))
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(threads)
+
+    assert state_hash(model) == state_hash(load_model(folder / "step-004").model)
+    assert state_hash(model) != state_hash(load_model(folder / "step-000").model)
