@@ -7,6 +7,7 @@ test lies anywhere in an episode's container, nor does a version history or a se
 grading again gives the same verdict.
 
 A task that is not proven is not served. A proof holds for the task's hash, the grader's version and the sandbox image.
+A function that is in two suites is proven once for both: the hash of its content counts.
 """
 
 import ast
@@ -99,15 +100,15 @@ class ProofBook:
 
     def holds(self, task: Task) -> bool:
         """Whether the task is proven as it is, with this grader and this image."""
-        return self._known.get(task.sha256) == self._conditions(task)
+        return self._known.get(_key(task)) == self._conditions(task)
 
     def add(self, proofs: Sequence[Proof]) -> None:
         """Keeps what was found: proofs are written down, and a task that does not hold any more is struck out."""
         self._known = self._read()  # Another command may have proven something meanwhile.
         for proof in proofs:
-            self._known.pop(proof.task.sha256, None)
+            self._known.pop(_key(proof.task), None)
             if not proof.faults:
-                self._known[proof.task.sha256] = self._conditions(proof.task)
+                self._known[_key(proof.task)] = self._conditions(proof.task)
         temporary = self._path.with_suffix(".new")
         temporary.write_text(json.dumps(self._known, indent=1, sort_keys=True))
         temporary.replace(self._path)
@@ -120,7 +121,14 @@ class ProofBook:
         return known if isinstance(known, dict) else {}
 
     def _conditions(self, task: Task) -> Mapping[str, str]:
-        return {"task": task.task_id, "grader": grader_version(task), "image": self._image_digest}
+        name = task.task_id
+        if isinstance(task, FunctionTask):
+            name = name.removeprefix(f"{task.suite}/")
+        return {"task": name, "grader": grader_version(task), "image": self._image_digest}
+
+
+def _key(task: Task) -> str:
+    return task.content_sha256 if isinstance(task, FunctionTask) else task.sha256
 
 
 async def prove(task: Task, grounds: Grounds) -> Proof:

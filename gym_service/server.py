@@ -193,7 +193,7 @@ async def _assure(engine: DockerEngine, config: ServiceConfig) -> Assurance:
 
 
 async def _prove(engine: DockerEngine, state: StateFolder) -> Catalogue:
-    """Gives the tasks that are proven. Functions are proven now if need be, which takes two seconds."""
+    """Gives the tasks that are proven. Those of `bugfix` are proven now if need be, which takes two seconds."""
     book = ProofBook(state.proofs, engine.facts.image_digest)
     known = known_suites(state.suites)
     functions = [task for task in known.suite("bugfix") if not book.holds(task)]
@@ -206,7 +206,10 @@ async def _prove(engine: DockerEngine, state: StateFolder) -> Catalogue:
         if count:
             command = f"python -m gym_service tasks check {name}"
             logger.warning(
-                "%d tasks of %s are not proven and not served; `%s` says why", count, name, command
+                "%d tasks of %s are not proven and not served; `%s` proves them, or says why not",
+                count,
+                name,
+                command,
             )
     return Catalogue(proven, left_out)
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _Action: TypeAlias = "Callable[[DockerEngine], Coroutine[Any, Any, int]]"
 _MOST_TASKS = 1000
+_PROVEN_AT_ONCE = 20
+"""After so many tasks what was found is written down, and told."""
+_BAR_CHARACTERS = 40
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -71,10 +74,19 @@ def _check(suite: "Sequence[Task]", state: StateFolder) -> int:
     from gym_service import proof
 
     async def check(engine: "DockerEngine") -> int:
+        book = proof.ProofBook(state.proofs, engine.facts.image_digest)
+        proofs: list[proof.Proof] = []
+        news = False
         async with proof.open_grounds(engine) as grounds:
-            proofs = await proof.prove_all(suite, grounds)
-        proof.ProofBook(state.proofs, engine.facts.image_digest).add(proofs)
+            for first in range(0, len(suite), _PROVEN_AT_ONCE):
+                found = await proof.prove_all(suite[first : first + _PROVEN_AT_ONCE], grounds)
+                news = news or any(book.holds(each.task) is bool(each.faults) for each in found)
+                book.add(found)
+                proofs += found
+                _show_progress(len(proofs), len(suite))
         print(proof.table(proofs))
+        if news:
+            print("A gym goes by this from its next start: make gym-down, make gym-up", file=sys.stderr)
         return 1 if any(each.faults for each in proofs) else 0
 
     return _with_engine(check, state)
@@ -142,6 +154,14 @@ def _with_engine(action: _Action, state: StateFolder) -> int:
     except KeyboardInterrupt:
         print("stopped; what was made and proven so far is kept", file=sys.stderr)
         return 130
+
+
+def _show_progress(done: int, of: int) -> None:
+    """Draws a bar where somebody looks on."""
+    if sys.stderr.isatty():
+        bar = "#" * (done * _BAR_CHARACTERS // of)
+        end = "\n" if done == of else ""
+        print(f"\r[{bar:{_BAR_CHARACTERS}}] {done} of {of} tasks", end=end, file=sys.stderr, flush=True)
 
 
 def _say(line: str) -> None:

@@ -79,7 +79,7 @@ def test_a_damaged_book_proves_nothing_and_is_written_anew(path, content):
 
 @pytest.mark.parametrize("known", ["true", "1", '"proven"', "{}", "null"])
 def test_a_mark_without_its_conditions_is_no_proof(path, known):
-    path.write_text(f'{{"{TASK.sha256}": {known}}}')
+    path.write_text(f'{{"{TASK.content_sha256}": {known}}}')
 
     assert not ProofBook(path, "image").holds(TASK)
 
@@ -197,6 +197,12 @@ class _Client:
         request = pb.ListTasksRequest(suite="ledger")
         return [each.task_id for each in self._stub.ListTasks(request, metadata=self._metadata).tasks]
 
+    def refusal_to_list(self):
+        with pytest.raises(grpc.RpcError) as refused:
+            self.listed()
+        assert refused.value.code() == grpc.StatusCode.NOT_FOUND
+        return refused.value.details()
+
     def suite(self):
         info = self._stub.GetGymInfo(pb.GetGymInfoRequest(), metadata=self._metadata)
         return next(suite for suite in info.suites if suite.name == "ledger")
@@ -228,10 +234,12 @@ def test_a_task_is_served_from_the_start_after_its_proof(tmp_path, ledger_tasks)
     try:
         control.up(state.folder, options)
         with _Client(state) as client:
-            assert client.listed() == []
+            assert "`python -m gym_service tasks check ledger`" in client.refusal_to_list()
             assert (client.suite().task_count, client.suite().unproven_count) == (0, 2)
             assert client.create(good.task_id) == grpc.StatusCode.NOT_FOUND
-        assert "2 tasks of ledger are not proven and not served" in state.log.read_text()
+        log = state.log.read_text()
+        assert "2 tasks of ledger are not proven and not served" in log
+        assert "450 tasks of bugfix_large are not proven and not served" in log
 
         command = [sys.executable, "-m", "gym_service", "--state-folder", str(state.folder)]
         checked = subprocess.run(
@@ -240,8 +248,9 @@ def test_a_task_is_served_from_the_start_after_its_proof(tmp_path, ledger_tasks)
         assert checked.returncode == 1, checked.stderr
         assert checked.stdout.splitlines()[-1] == "1 of 2 tasks are proven"
         assert "the gold patch does not pass" in checked.stdout
+        assert "from its next start" in checked.stderr
         with _Client(state) as client:
-            assert client.listed() == []
+            assert "`python -m gym_service tasks check ledger`" in client.refusal_to_list()
 
         control.down(state.folder)
         control.up(state.folder, options)

@@ -23,6 +23,7 @@ from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.tasks.sdist import SdistError, index_url
 from gym_service.tasks.store import DamagedSuite, known_suites, load_suite_folder, save_task
+from gym_service.tasks.suites import built_in
 from tests import ledger
 
 TASK = RepositoryTask(
@@ -255,7 +256,7 @@ def test_made_tasks_are_read_as_they_were(tmp_path, ledger_tasks):
 def test_stored_suites_are_known_beside_the_built_in_one(stored):
     known = known_suites(stored)
 
-    assert known.suites.keys() == {"bugfix", "ledger"}
+    assert known.suites.keys() == built_in().suites.keys() | {"ledger"}
     assert known.task(TASK.task_id) == TASK
     with pytest.raises(NotFound):
         known_suites(stored / "nowhere").suite("ledger")

@@ -1,14 +1,12 @@
 """The built-in suite: what makes its thirty tasks fair, tellable apart and not to be guessed."""
 
-import ast
 import builtins
-import copy
 import keyword
 import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -24,26 +22,11 @@ from gym_service.tasks.model import (
 )
 from gym_service.tasks.operations import OPERATIONS, apply_operation
 from gym_service.tasks.suites import built_in
+from tests.authored import boundary_cases, family_by_sight, load, names_in, passes
 
 TASKS = built_in().suite("bugfix")
 HELD_OUT = [task for task in TASKS if task.split is not Split.TRAIN]
 each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.task_id)
-
-
-def load(source: str, name: str = PLACEHOLDER) -> Callable[..., object]:
-    namespace: dict[str, Callable[..., object]] = {}
-    exec(source, namespace)
-    return namespace[name]
-
-
-def passes(source: str, cases: Sequence[Case]) -> bool:
-    """Whether the authored source answers every case, types included."""
-    function = load(source)
-    try:
-        answers = [function(*copy.deepcopy(case.arguments)) for case in cases]
-    except ZeroDivisionError:
-        return False
-    return list(map(repr, answers)) == [repr(case.expected) for case in cases]
 
 
 def holds(test: Callable[..., object]) -> bool:
@@ -53,28 +36,6 @@ def holds(test: Callable[..., object]) -> bool:
     except (AssertionError, ZeroDivisionError):
         return False
     return True
-
-
-def boundary_cases(task: FunctionTask) -> tuple[Case, ...]:
-    return hidden_cases(task, b"", "", count=0)
-
-
-def names_in(source: str) -> set[str]:
-    nodes = list(ast.walk(ast.parse(source)))
-    used = {node.id for node in nodes if isinstance(node, ast.Name)}
-    return (used | {node.arg for node in nodes if isinstance(node, ast.arg)}) - set(dir(builtins))
-
-
-def family_by_sight(source: str) -> str:
-    """The family by the first feature that the source shows."""
-    features = {
-        "minmax": r"m(in|ax)\(",
-        "compare": "[<>]",
-        "range": r"range\(",
-        "zero": "//|%",
-        "init": "for ",
-    }
-    return next(family for family, feature in features.items() if re.search(feature, source))
 
 
 def test_every_family_has_four_training_one_validation_and_one_test_variant() -> None:
@@ -245,5 +206,7 @@ def test_drawn_inputs_are_small_and_accepted(task: FunctionTask) -> None:
 def test_an_unknown_id_is_answered_with_what_exists() -> None:
     with pytest.raises(NotFound, match="bugfix/zero/speed"):
         built_in().task("bugfix/zero/nothing")
+    with pytest.raises(NotFound, match="there is a list of 450"):
+        built_in().task("bugfix_large/zero/nothing")
     with pytest.raises(NotFound, match="no suite 'nothing'; there is bugfix"):
         built_in().task("nothing/zero/speed")

@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
@@ -38,6 +38,8 @@ FUNCTION_NAMES = tuple(_WORDS.split())
 MAX_DRAWS_PER_INPUT = 1000
 """How often one hidden input is drawn again before the task counts as having too few inputs."""
 _HASHED_DRAWS = 16
+_PLACE = ("task_id", "suite", "split")
+"""The fields that say where a task stands, not what it is."""
 
 
 class Split(StrEnum):
@@ -92,8 +94,16 @@ class FunctionTask:
     @cached_property
     def sha256(self) -> str:
         """The hash over everything that the task consists of, in hexadecimal."""
+        return self._hash(each.name for each in fields(self))
+
+    @cached_property
+    def content_sha256(self) -> str:
+        """The same without id, suite and split: a task that is in two suites is the same task twice."""
+        return self._hash(each.name for each in fields(self) if each.name not in _PLACE)
+
+    def _hash(self, names: Iterable[str]) -> str:
         rng = random.Random("task")
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        parts = {name: getattr(self, name) for name in names}
         # A function has no content to hash: it is represented by what it draws under a fixed seed.
         parts["draw_input"] = [self.draw_input(rng) for _ in range(_HASHED_DRAWS)]
         # Not as JSON, which does not tell a tuple from a list or 1 from 1.0, as grading does.
@@ -161,7 +171,7 @@ def hidden_cases(
         inputs.append(_draw_new_input(task, rng, known=[*inputs, *public]))
     rng.shuffle(inputs)
 
-    gold = _load_function(task.gold_source)
+    gold = load_function(task.gold_source)
     # Copies, because a function may change its arguments and a case must not change with them.
     return tuple(Case(copy.deepcopy(each), gold(*copy.deepcopy(each))) for each in inputs)
 
@@ -174,7 +184,8 @@ def _draw_new_input(task: FunctionTask, rng: random.Random, known: Sequence[Argu
     raise ValueError(f"{task.task_id}: too few different inputs; widen draw_input or ask for fewer cases")
 
 
-def _load_function(source: str) -> Callable[..., Json]:
+def load_function(source: str) -> Callable[..., Json]:
+    """Executes an authored source and gives its function. Never for what a policy wrote."""
     namespace: dict[str, object] = {}
     exec(source, namespace)
     return cast(Callable[..., Json], namespace[PLACEHOLDER])

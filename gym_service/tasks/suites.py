@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from gym_service.errors import NotFound
-from gym_service.tasks import bugfix
+from gym_service.tasks import bugfix, bugfix_large
 from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
 from gym_service.tasks.repository import RepositoryInstance, RepositoryTask
 
@@ -15,6 +15,10 @@ Instance: TypeAlias = FunctionInstance | RepositoryInstance
 def open_task(task: Task, seed: str) -> Instance:
     """The task as one episode sees it; the same seed gives the same."""
     return instantiate(task, seed) if isinstance(task, FunctionTask) else RepositoryInstance(task)
+
+
+_MAX_LISTED = 30
+"""Tasks that the answer to an unknown id lists."""
 
 
 class Catalogue:
@@ -32,10 +36,16 @@ class Catalogue:
         """All tasks of a suite.
 
         Raises:
-            NotFound: There is no suite of that name.
+            NotFound: There is no suite of that name, or none of its tasks is proven.
         """
         if name not in self.suites:
             raise NotFound(f"no suite {name!r}; there is {_listed(self.suites)}", "SUITE_NOT_FOUND")
+        if not self.suites[name] and self.unproven.get(name):
+            raise NotFound(
+                f"no task of {name} is proven, and what is not proven is not served: run "
+                f"`python -m gym_service tasks check {name}`, then start the gym again",
+                "SUITE_NOT_PROVEN",
+            )
         return self.suites[name]
 
     def task(self, task_id: str) -> Task:
@@ -45,14 +55,21 @@ class Catalogue:
             NotFound: There is no such suite, or no such task in it.
         """
         if task_id not in self._tasks:
-            known = _listed(task.task_id for task in self.suite(task_id.split("/")[0]))
-            raise NotFound(f"no task {task_id!r}; there is {known}", "TASK_NOT_FOUND")
+            known = [task.task_id for task in self.suite(task_id.split("/")[0])]
+            there_is = _listed(known) if len(known) <= _MAX_LISTED else f"a list of {len(known)}"
+            raise NotFound(f"no task {task_id!r}; there is {there_is}", "TASK_NOT_FOUND")
         return self._tasks[task_id]
 
 
 def built_in() -> Catalogue:
     """The suites that ship with the service."""
-    return Catalogue({"bugfix": bugfix.TASKS})
+    return Catalogue(
+        {
+            "bugfix": bugfix.TASKS,
+            "bugfix_large": bugfix_large.TASKS,
+            "bugfix_families": bugfix_large.FAMILY_TASKS,
+        }
+    )
 
 
 def _listed(names: Iterable[str]) -> str:
