@@ -36,6 +36,8 @@ def test_calls_are_counted_per_episode() -> None:
         turns=3.5,
         public_only=0.0,
         failures={"bad": 1.0},
+        edited=0.5,
+        first_edit=1.0,
     )
 
 
@@ -57,6 +59,27 @@ def test_a_call_of_an_unknown_tool_could_be_read() -> None:
 
     assert (seen.failed, seen.malformed) == (3.0, 1.0)
     assert list(seen.failures.items()) == [("unknown_tool", 2.0), ("malformed_call", 1.0)]
+
+
+def test_the_first_edit_was_right_where_it_was_the_only_one_and_passes() -> None:
+    """One edit and passed; two edits and passed; one edit, after a failed one, and not passed; none and passed."""
+    wrong = make_verdict(passed=False)
+    episodes = [
+        make_trajectory(turns=_turns(1), results=[_answered("edit")]),
+        make_trajectory(turns=_turns(2), results=[_answered("Edit"), _answered("Write")]),
+        make_trajectory(turns=_turns(2), results=[_failed("edit"), _answered("edit")], verdict=wrong),
+        make_trajectory(turns=_turns(1), results=[_answered("read")]),
+    ]
+
+    seen = observe(episodes)
+
+    assert seen.edited == 0.75
+    assert seen.first_edit == pytest.approx(1 / 3)
+
+
+def test_without_an_edit_there_is_no_accuracy() -> None:
+    """It is not known, rather than 0."""
+    assert observe([make_trajectory(turns=_turns(1), results=[_answered("read")])]).first_edit is None
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,28 @@ SERVICE_FLOORS = [
 ]
 
 TRAINER_FLOORS = [
-    {"run"},
-    {"step"},
-    {"flags", "session", "report"},
-    {"run_folder", "console", "dashboard", "evaluate", "cold_start", "models.base", "curriculum"},
+    {"ablate", "power", "replay", "preflight.__main__"},
+    {"run", "describe", "evaluate"},
+    {"frozen", "portrait", "preflight.gate"},
+    {"step", "preflight.of_trainer", "preflight.of_gym"},
+    {"preflight.check", "live"},
+    {"flags", "session", "report", "forest"},
+    {"models.start", "report_parts"},
+    {"models.sft_base"},
+    {
+        "run_folder",
+        "console",
+        "dashboard",
+        "evaluation",
+        "cold_start",
+        "models.base",
+        "curriculum",
+        "ablation",
+        "stopping",
+    },
     {"result"},
-    {"metrics"},
+    {"metrics", "transcripts"},
+    {"sequences"},
     {"behaviour", "statistics", "update", "supervised", "distributed", "rollout", "credit"},
     {"gym", "collate", "objective"},
     {

@@ -10,12 +10,15 @@ import pytest
 from rich.console import Console
 
 from tests.rows import COLD_START, make_evaluation, make_history, make_row
+from trainer_client import report as report_module
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole, clock
 from trainer_client.metrics import History, Seconds, append_row, choose, read_history, rewind
 from trainer_client.report import write_report
 from trainer_client.result import CHOSEN, RAW, START, result_of
+from trainer_client.run_folder import RunFolder
 from trainer_client.statistics import Interval
+from trainer_client.transcripts import Answer, SaidTurn, Transcript, keep_transcripts
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -163,6 +166,69 @@ def test_the_report_is_one_file_with_everything_in_it(tmp_path: Path) -> None:
         assert raw not in report
     for shown in ("x &lt;b&gt;&amp;$y$", "&lt;i&gt;", "+0.38", "learning_rate", "width=device-width"):
         assert shown in report
+
+
+HOSTILE = "</pre><script>alert(1)</script>\u202e\x1b[2J\x00 <img src=//x onerror=y>"
+
+
+def test_what_a_policy_wrote_is_shown_as_text(tmp_path: Path) -> None:
+    """Tags are escaped, and what does not show, or turns text around, is shown by its number."""
+    transcript = Transcript(
+        label="test/start",
+        kind="wrong edit",
+        episodes=3,
+        task_id="s/f/<a>",
+        group="g",
+        index=0,
+        status="unresolved",
+        reason=HOSTILE,
+        hidden="0 of 4",
+        public="0 of 2",
+        stop_reason="submitted",
+        prompt=HOSTILE,
+        turns=(SaidTurn(HOSTILE, (Answer("read", HOSTILE, "bad"),)),),
+    )
+    keep_transcripts(RunFolder(tmp_path).transcripts, "test/start", [transcript])
+
+    report = write_report(tmp_path, RunConfig(name="x"), {}, make_history(1), None).read_text()
+
+    for raw in ("<script", "<img src=//", "s/f/<a>", "\u202e", "\x1b", "\x00"):
+        assert raw not in report
+    assert (
+        report.count("&lt;/pre&gt;&lt;script&gt;alert(1)&lt;/script&gt;\\u{202E}\\u{001B}[2J\\u{0000}") == 4
+    )
+    assert "<details><summary><b>wrong edit</b>, 3 of test/start" in report
+    assert not re.search(r'(src|href)="(?!data:)', report)
+
+
+def test_sequences_and_first_edits_are_told_of_the_test_tasks(tmp_path: Path) -> None:
+    """As shares of 32 episodes, and of the episodes of a family; labels are text."""
+    history = make_history(steps=1)
+    told = {"sequences": {"read > edit <a>": 8}, "first_edits": {"zero": {"edit <a>": 3, "no edit": 1}}}
+    history.add(replace(make_evaluation(START, 0, 2), **told))
+    history.add(make_evaluation(CHOSEN, 1, 8))
+
+    report = write_report(tmp_path, RunConfig(name="x"), {}, history, result_of(history, "ab")).read_text()
+
+    assert "<td><code>read &gt; edit &lt;a&gt;</code></td><td>25%</td>" in report
+    assert re.search(r"<td>zero</td><td><span[^>]*>75%</span></td><td><span[^>]*>25%</span></td>", report)
+    # 2 of 16 on each of two tasks: deviations within a task cancel, 32 * 7/64 / (32 * 31) - 3.5 / 32**2 is left.
+    assert "<td>0.01</td>" in report
+
+
+@pytest.mark.parametrize("run", ["main_run", "smollm2_runs/menu", "smollm2_runs/coding"])
+def test_the_record_of_an_earlier_version_is_read(run: str, tmp_path: Path) -> None:
+    """What it did not count is not known: a dash in the report, not 0."""
+    folder = Path(report_module.__file__).parent / run
+    history = read_history(folder / "metrics.jsonl")
+
+    report = write_report(tmp_path, RunConfig(name="x"), {}, history, result_of(history, "ab")).read_text()
+
+    assert history.evaluations
+    for row in history.evaluations:
+        assert (row.behaviour.first_edit, row.sequences, row.first_edits) == (None, {}, {})
+    assert "Sequences of calls" not in report
+    assert "<td>-</td><td>-</td>" in report
 
 
 @pytest.mark.parametrize("steps", [0, 1])

@@ -2,7 +2,14 @@
 
 import pytest
 
-from trainer_client.statistics import Interval, paired_difference, pass_at_k, task_interval
+from trainer_client.statistics import (
+    Interval,
+    clustered_error,
+    mixed_group,
+    paired_difference,
+    pass_at_k,
+    task_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +90,43 @@ def test_intervals_are_printed_with_two_decimals() -> None:
     """A difference shows its sign."""
     assert str(Interval(0.625, 0.2912, 0.9549)) == "0.62 [0.29, 0.95]"
     assert Interval(0.47, 0.13, 0.81).signed == "+0.47 [+0.13, +0.81]"
+
+
+@pytest.mark.parametrize(
+    ("clusters", "squared"),
+    [
+        # Each value half away from the mean: 4/4 / (4 * 3) without clusters, and nothing but that.
+        ([[1], [1], [0], [0]], 1 / 12),
+        # In each cluster two products of +1/4: 4/4 / 4**2 more.
+        ([[1, 1], [0, 0]], 1 / 12 + 1 / 16),
+        # In each cluster two products of -1/4: as much less.
+        ([[1, 0], [1, 0]], 1 / 12 - 1 / 16),
+        # Mean 1/4, distances 3/4 and -1/4: 3/4 / 12; products -3/16 and 1/16, twice each, over 4**2.
+        ([[1, 0], [0, 0]], 1 / 16 - 1 / 64),
+    ],
+)
+def test_episodes_of_one_task_are_not_independent(clusters: list[list[float]], squared: float) -> None:
+    """The clustered standard error of the mean, worked out by hand."""
+    assert clustered_error(clusters) ** 2 == pytest.approx(squared)
+
+
+def test_one_cluster_has_no_clustered_error() -> None:
+    """Its deviations add up to 0, which says nothing."""
+    with pytest.raises(ValueError, match="1 clusters say nothing"):
+        clustered_error([[1, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("episodes", "passed", "size", "expected"),
+    [
+        (4, 2, 2, 4 / 6),  # Of the six pairs one holds no pass and one no failure.
+        (4, 4, 2, 0.0),
+        (4, 0, 2, 0.0),
+        (8, 1, 8, 1.0),
+        (3, 1, 1, 0.0),  # A group of one has nothing to compare with.
+    ],
+)
+def test_a_group_has_a_gradient_where_some_pass_and_some_do_not(
+    episodes: int, passed: int, size: int, expected: float
+) -> None:
+    assert mixed_group(episodes, passed, size) == pytest.approx(expected)

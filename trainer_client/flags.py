@@ -37,15 +37,7 @@ def parse_flags(argv: Sequence[str] | None = None) -> tuple[dict[str, Any], bool
         default=False,
         help="Go on with the run --name from its last checkpoint.",
     )
-    docs = field_docs()
-    for field in fields(RunConfig):
-        shown = f"{docs[field.name]} (default: {field.default})" if field.default != "" else docs[field.name]
-        flag, text = "--" + field.name.replace("_", "-"), shown.replace("%", "%%")
-        if field.type is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
-        else:
-            assert isinstance(field.type, type)
-            parser.add_argument(flag, type=field.type, help=text, metavar=field.type.__name__.upper())
+    add_settings(parser, [field.name for field in fields(RunConfig)])
     given = vars(parser.parse_args(argv))
     resume = bool(given.pop("resume"))
     if resume and not given.get("name"):
@@ -56,3 +48,18 @@ def parse_flags(argv: Sequence[str] | None = None) -> tuple[dict[str, Any], bool
     except ValueError as error:
         parser.error(str(error))
     return given, resume
+
+
+def add_settings(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Adds a flag for each of these settings of a run, with its docstring as help."""
+    docs = field_docs()
+    for field in fields(RunConfig):
+        if field.name not in names:
+            continue
+        shown = f"{docs[field.name]} (default: {field.default})" if field.default != "" else docs[field.name]
+        flag, text = "--" + field.name.replace("_", "-"), shown.replace("%", "%%")
+        if field.type is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        else:
+            assert isinstance(field.type, type)
+            parser.add_argument(flag, type=field.type, help=text, metavar=field.type.__name__.upper())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from trainer_client.behaviour import Behaviour
-from trainer_client.statistics import Interval, pass_at_k, task_interval
+from trainer_client.statistics import Interval, clustered_error, mixed_group, pass_at_k, task_interval
 from trainer_client.update import UpdateStats
 
 
@@ -112,11 +112,35 @@ class Evaluation:
     lost: int
     """Episodes that were left out because the gym failed."""
     seconds: Seconds
+    sequences: dict[str, int] = field(default_factory=dict)
+    """The most frequent sequences of calls (`trainer_client.sequences`) and how many episodes have each."""
+    first_edits: dict[str, dict[str, int]] = field(default_factory=dict)
+    """For each family of tasks what the first edit was, and in how many episodes."""
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that were graded."""
+        return sum(task.episodes for task in self.tasks)
 
     @property
     def pass_at_1(self) -> Interval:
         """Mean pass rate over tasks, with the interval over tasks."""
         return task_interval([task.rate for task in self.tasks])
+
+    @property
+    def clustered_error(self) -> float | None:
+        """Standard error of the share of episodes that pass, clustered by task; None for a single task."""
+        if len(self.tasks) < 2:
+            return None
+        return clustered_error(
+            [[1.0] * task.passed + [0.0] * (task.episodes - task.passed) for task in self.tasks]
+        )
+
+    def gradient_share(self, size: int) -> float | None:
+        """Expected share of groups of this size, over tasks, that hold a pass and a failure; None as with pass_at."""
+        if any(task.episodes < size for task in self.tasks):
+            return None
+        return sum(mixed_group(task.episodes, task.passed, size) for task in self.tasks) / len(self.tasks)
 
     def pass_at(self, k: int) -> float | None:
         """Mean over tasks of the unbiased pass@k; None where a task has fewer than k episodes."""

@@ -9,6 +9,8 @@ from trainer_client.statistics import Interval, paired_difference
 RAW, START, CHOSEN, LAST = "test/raw", "test/start", "test/chosen", "test/last"
 """Labels of the test evaluations: before the cold start, where there is one, before step 1, and of the checkpoint,
 which was chosen or is the last one."""
+LOOK = "test/look-"
+"""How the labels of later looks at tasks that a run reports on begin; the run's own look is the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Result:
     """Hash of that checkpoint's weights."""
     raw: Evaluation | None = None
     """The policy before the cold start on the same episodes of the test tasks; None without a cold start."""
+    test_looks: tuple[str, ...] = ()
+    """Labels of the evaluations in which the test tasks were looked at again, by force."""
 
     @property
     def difference(self) -> Interval:
@@ -61,4 +65,9 @@ def result_of(history: History, weights_sha256: str) -> Result:
     raw = history.evaluation(RAW)
     if start is None or trained is None or (history.cold_start and raw is None):
         raise ValueError("the test tasks have not been played yet")
-    return Result(trained.step, chosen, start, trained, weights_sha256, raw)
+    return Result(trained.step, chosen, start, trained, weights_sha256, raw, later_looks(history))
+
+
+def later_looks(history: History) -> tuple[str, ...]:
+    """Returns the labels of the evaluations in which the tasks that a run reports on were looked at again."""
+    return tuple(row.label for row in history.evaluations if row.label.startswith(LOOK))

@@ -37,7 +37,7 @@ from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.distributed import ALONE, PeerLost, World, joined
 from trainer_client.errors import GymError
-from trainer_client.evaluate import evaluate
+from trainer_client.evaluation import evaluate
 from trainer_client.flags import parse_flags
 from trainer_client.gym import GymClient
 from trainer_client.metrics import (
@@ -60,8 +60,10 @@ from trainer_client.session import (
     Session,
     find_start,
     keep_episodes,
+    keep_failures,
     keep_row,
     list_task_ids,
+    list_tasks,
     load_step,
     prepare,
     sampler,
@@ -280,17 +282,24 @@ async def evaluate_on(
 ) -> None:
     """Evaluates a model on the tasks of some splits and adds the row to the history."""
     session.console.doing(f"{label}: playing {episodes} episodes per task")
+
+    def on_played(played: Sequence[Trajectory]) -> None:
+        keep_episodes(session, played)
+        if label.startswith("test/"):
+            keep_failures(session, label, played)
+
     row = await evaluate(
         session.world,
         session.gym,
         await sampler(session, model, step),
         session.settings,
-        [task_id for split in splits for task_id in await list_task_ids(session, split)],
+        [task for split in splits for task in await list_tasks(session, split)],
+        session.loaded.decode,
         label=label,
         step=step,
         episodes=episodes,
         stream=stream,
-        on_played=partial(keep_episodes, session),
+        on_played=on_played,
     )
     keep_row(session, row)
     session.console.evaluation(row)

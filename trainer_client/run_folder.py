@@ -4,6 +4,7 @@ config.json     settings, and the facts beside them that enter the numbers
 metrics.jsonl   one row per step and per evaluation
 episodes.jsonl  one row per graded episode: its verdict, and the hash that closes the gym's record of it
 checkpoints/    model folders
+transcripts.json  an episode of each kind of failure on the test tasks, as text
 dashboard.png, report.html, result.json
 """
 
@@ -56,6 +57,11 @@ class RunFolder:
     def episodes(self) -> Path:
         """The rows of episodes; what was played again after a break is there twice."""
         return self.path / "episodes.jsonl"
+
+    @property
+    def transcripts(self) -> Path:
+        """Failed episodes of the test evaluations."""
+        return self.path / "transcripts.json"
 
     @property
     def checkpoints(self) -> Path:
@@ -159,6 +165,9 @@ def write_result(folder: RunFolder, result: Result) -> None:
         "test_difference": asdict(result.difference),
         "test_pass_at_8_start": result.start.pass_at(8),
         "test_pass_at_8": result.trained.pass_at(8),
+        "test_clustered_error_start": result.start.clustered_error,
+        "test_clustered_error": result.trained.clustered_error,
+        "test_looks": list(result.test_looks),
     }
     if result.raw:
         content |= {

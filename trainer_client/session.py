@@ -1,6 +1,5 @@
 """What a run works with: its folder, its policy and optimizer, the gym, and what has come of it so far."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +26,11 @@ from trainer_client.metrics import (
     append_row,
     rewind,
 )
-from trainer_client.models.base import make_rl_base
-from trainer_client.models.find import find_model
 from trainer_client.models.load import LoadedModel, choose_device, load_model, load_weights
 from trainer_client.models.lora import add_adapters, load_adapters
 from trainer_client.models.policy import Policy
 from trainer_client.models.sampler import Sampler
+from trainer_client.models.start import find_start_policy
 from trainer_client.models.vllm import VllmSampler
 from trainer_client.optimizer import MasterAdamW
 from trainer_client.rollout import RolloutSettings
@@ -46,8 +44,9 @@ from trainer_client.run_folder import (
     record_of,
 )
 from trainer_client.trajectory import Trajectory
+from trainer_client.transcripts import keep_transcripts, transcribe_failures
 from trainer_client.update import make_optimizer
-from trainer_client.wire import Tokenizer
+from trainer_client.wire import Task, Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +146,7 @@ async def prepare(
         )
     if world.is_first and not begun and not config.demonstrations:
         save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
-    settings = RolloutSettings(
-        run_seed=config.seed,
-        toolset=config.toolset,
-        fingerprint=tokenizer.fingerprint,
-        max_context_tokens=context_tokens(config, loaded.model),
-        max_turns=config.max_turns,
-        max_edits=config.max_edits,
-        cohort_size=config.cohort_size,
-        continuous_batching=config.continuous_batching or config.sampler == "vllm",
-        trainers=world.size * config.gym_share,
-    )
+    settings = rollout_settings(config, loaded.model, tokenizer, world)
     return Session(
         config,
         world,
@@ -173,6 +162,23 @@ async def prepare(
         first,
         console,
         vllm,
+    )
+
+
+def rollout_settings(
+    config: RunConfig, model: PreTrainedModel, tokenizer: Tokenizer, world: World
+) -> RolloutSettings:
+    """Returns how episodes are played under the run's settings."""
+    return RolloutSettings(
+        run_seed=config.seed,
+        toolset=config.toolset,
+        fingerprint=tokenizer.fingerprint,
+        max_context_tokens=context_tokens(config, model),
+        max_turns=config.max_turns,
+        max_edits=config.max_edits,
+        cohort_size=config.cohort_size,
+        continuous_batching=config.continuous_batching or config.sampler == "vllm",
+        trainers=world.size * config.gym_share,
     )
 
 
@@ -195,9 +201,7 @@ async def find_start(config: RunConfig, gym: GymClient, console: RunConsole, wor
     console.doing("making the starting policy")
     if not world.is_first:
         return await world.from_first(Path())
-    # In a thread: fetching or converting takes a while, and the connection wants to be kept up.
-    found = await asyncio.to_thread(find_model, config.model) if config.model else await make_rl_base(gym)
-    return await world.from_first(found)
+    return await world.from_first(await find_start_policy(gym, config.model))
 
 
 def load(config: RunConfig, folder: Path) -> LoadedModel:
@@ -255,12 +259,24 @@ def load_step(session: Session, step: int) -> PreTrainedModel:
     return load_weights(folder, getattr(torch, session.config.dtype), session.model.device)
 
 
-async def list_task_ids(session: Session, split: str) -> list[str]:
+async def list_tasks(session: Session, split: str) -> list[Task]:
     """Lists the tasks of a split. Raises ValueError where it has none."""
     tasks = await session.gym.list_tasks(session.config.suite, split)
     if not tasks:
         raise ValueError(f"the suite {session.config.suite} has no task in the split {split}")
-    return [task.task_id for task in tasks]
+    return list(tasks)
+
+
+async def list_task_ids(session: Session, split: str) -> list[str]:
+    """Lists the names of the tasks of a split. Raises ValueError where it has none."""
+    return [task.task_id for task in await list_tasks(session, split)]
+
+
+def keep_failures(session: Session, label: str, trajectories: Sequence[Trajectory]) -> None:
+    """Keeps a transcript of each kind of failure."""
+    if session.world.is_first:
+        failures = transcribe_failures(label, trajectories, session.loaded.decode)
+        keep_transcripts(session.folder.transcripts, label, failures)
 
 
 def keep_episodes(session: Session, trajectories: Sequence[Trajectory]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, sqrt
 
 import numpy as np
 from scipy.stats import bootstrap
@@ -39,6 +39,30 @@ def pass_at_k(episodes: int, passed: int, k: int) -> float:
     if not 1 <= k <= episodes:
         raise ValueError(f"pass@{k} cannot be estimated from {episodes} episodes")
     return 1.0 - comb(episodes - passed, k) / comb(episodes, k)
+
+
+def mixed_group(episodes: int, passed: int, size: int) -> float:
+    """Returns the probability that a group of `size` episodes holds a pass and a failure, so that it has a gradient.
+
+    Unbiased, from `passed` of `episodes`, as pass@k is. Raises ValueError when size is not in 1..episodes.
+    """
+    return pass_at_k(episodes, passed, size) - comb(passed, size) / comb(episodes, size)
+
+
+def clustered_error(clusters: Sequence[Sequence[float]]) -> float:
+    """Returns the standard error of the mean over all values, which are alike within clusters: episodes, by task.
+
+    With n values s, their mean m, and i, j in one cluster (Miller, arXiv 2411.00640, equations 1 and 4):
+    SE**2 = sum((s - m)**2) / (n * (n - 1)) + sum((s_i - m) * (s_j - m) for i != j) / n**2. Like the bootstrap over
+    tasks it is on the small side where clusters are few. Raises ValueError for less than two.
+    """
+    if len(clusters) < 2:
+        raise ValueError(f"{len(clusters)} clusters say nothing about others")
+    n = sum(map(len, clusters))
+    mean = sum(map(sum, clusters)) / n
+    squares = sum((value - mean) ** 2 for cluster in clusters for value in cluster)
+    products = sum((sum(cluster) - len(cluster) * mean) ** 2 for cluster in clusters) - squares
+    return sqrt(max(0.0, squares / (n * (n - 1)) + products / n**2))
 
 
 def task_interval(rates: Sequence[float]) -> Interval:

@@ -13,7 +13,7 @@ from trainer_client.credit import shaped_reward, turn_advantages
 from trainer_client.curriculum import choose_groups
 from trainer_client.distributed import play_together
 from trainer_client.errors import GymUnavailable
-from trainer_client.evaluate import count_tasks
+from trainer_client.evaluation import count_tasks
 from trainer_client.metrics import Fingerprint, Seconds, StepRow
 from trainer_client.objective import move_entropy_bonus, teaching_groups, zero_advantage_share
 from trainer_client.rollout import Played, Timing

@@ -36,6 +36,6 @@ def find_model(name: str) -> Path:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     raise FileNotFoundError(
         f"model {name!r}: there is no folder {folder}, and it is neither in the local cache of transformers nor to "
-        f"be had from the hub ({reason}); give a folder or {SMOLLM2!r}, or, where the hub can be reached: "
-        f"hf download {name}"
+        f"be had from the hub ({reason}); give a folder, rl_base, sft_base or {SMOLLM2}, or, where the hub can be "
+        f"reached: hf download {name}"
     )

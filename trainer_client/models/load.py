@@ -5,7 +5,7 @@ alike, and the logits become float32 before they are a distribution. What the op
 `trainer_client.optimizer`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,12 @@ class LoadedModel:
     """Ids that end what the model says, that of end_of_turn first."""
     template_arguments: Mapping[str, Any]
     """What the chat template is rendered with beside the messages."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids, control tokens and all, for people: sampled ids are never encoded again."""
+        return str(
+            self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )
 
 
 def load_model(

@@ -1,5 +1,6 @@
 """Evaluating a frozen policy."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,12 +9,18 @@ from tests.trajectories import make_trajectory, make_verdict
 from trainer_client import distributed as module
 from trainer_client.distributed import ALONE
 from trainer_client.errors import GymUnavailable
-from trainer_client.evaluate import count_tasks, evaluate
+from trainer_client.evaluation import count_tasks, evaluate
 from trainer_client.metrics import TaskCount
 from trainer_client.rollout import GroupSpec, Played, Timing
-from trainer_client.trajectory import Trajectory
+from trainer_client.trajectory import ToolResult, Trajectory
+from trainer_client.wire import Task
 
 ANYTHING: Any = None
+TASKS = [Task("s/a", "s", "test", "odd")]
+
+
+def _decode(ids: Sequence[int]) -> str:
+    return "".join(map(chr, ids))
 
 
 def _play(monkeypatch: pytest.MonkeyPatch, trajectories: list[Trajectory]) -> list[GroupSpec]:
@@ -43,7 +50,16 @@ async def test_an_evaluation_has_seeds_of_its_own(monkeypatch: pytest.MonkeyPatc
     asked = _play(monkeypatch, [make_trajectory("s/a")] * 4)
 
     row = await evaluate(
-        ALONE, ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="test/start", step=7, episodes=4, stream="test"
+        ALONE,
+        ANYTHING,
+        ANYTHING,
+        ANYTHING,
+        TASKS,
+        _decode,
+        label="test/start",
+        step=7,
+        episodes=4,
+        stream="test",
     )
 
     assert asked == [GroupSpec("s/a", "test/s/a", 4)]
@@ -56,7 +72,7 @@ async def test_what_the_gym_lost_counts_neither_way(monkeypatch: pytest.MonkeyPa
     _play(monkeypatch, [make_trajectory("s/a"), make_trajectory("s/a"), broken])
 
     row = await evaluate(
-        ALONE, ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="x", step=0, episodes=4, stream="x"
+        ALONE, ANYTHING, ANYTHING, ANYTHING, TASKS, _decode, label="x", step=0, episodes=4, stream="x"
     )
 
     assert row.tasks == (TaskCount("s/a", 2, 2),)
@@ -69,5 +85,21 @@ async def test_an_evaluation_of_nothing_is_an_error(monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(GymUnavailable, match="every one of the 4 episodes"):
         await evaluate(
-            ALONE, ANYTHING, ANYTHING, ANYTHING, ["s/a"], label="x", step=0, episodes=4, stream="x"
+            ALONE, ANYTHING, ANYTHING, ANYTHING, TASKS, _decode, label="x", step=0, episodes=4, stream="x"
         )
+
+
+async def test_calls_and_first_edits_are_part_of_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the task's family, as the gym calls it, and by the words of the call."""
+    said = "<call> edit turn_round </call>"
+    turns = [(tuple(map(ord, said)), ())]
+    edit = ToolResult("edit", "", is_error=False, error_kind="")
+    edited = make_trajectory("s/a", turns=turns, results=[edit])
+    _play(monkeypatch, [edited, edited, make_trajectory("s/a")])
+
+    row = await evaluate(
+        ALONE, ANYTHING, ANYTHING, ANYTHING, TASKS, _decode, label="x", step=0, episodes=3, stream="x"
+    )
+
+    assert row.sequences == {"edit turn_round": 2, "answer": 1}
+    assert row.first_edits == {"odd": {"edit turn_round": 2, "no edit": 1}}
