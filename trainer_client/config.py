@@ -64,8 +64,8 @@ class RunConfig:
     max_edits: int = 0
     """Successful edits per episode at most; 0 for the toolset's own, -1 for any number."""
     model: str = ""
-    """Model folder, or the name of a model in the local cache of transformers or on its hub, or smollm2; left out,
-    the built-in starting policy is made once and kept."""
+    """Model folder, or the name of a model in the local cache of transformers or on its hub, or smollm2, or one
+    of the built-in policies rl_base and sft_base, which are made once and kept; left out, rl_base."""
     thinking: bool = False
     """Let the model think before it speaks, where its chat template knows of that."""
     dtype: str = "float32"

@@ -43,6 +43,7 @@ from trainer_client.run_folder import (
     open_run,
     record_of,
 )
+from trainer_client.stopping import rules_of, write_rules
 from trainer_client.trajectory import Trajectory
 from trainer_client.transcripts import keep_transcripts, transcribe_failures
 from trainer_client.update import make_optimizer
@@ -141,6 +142,7 @@ async def prepare(
         folder, history = RunFolder(RUNS / config.name), History()
         if world.is_first:
             make_run(config, record)
+            write_rules(folder.path, rules_of(config))
         console.say(
             f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"
         )
