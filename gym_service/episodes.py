@@ -25,6 +25,7 @@ from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, Not
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
 from gym_service.grading.changes import take_changes
+from gym_service.grading.check import TaskCheck, check_task
 from gym_service.grading.grader import Grader, GraderStatus, grader_version
 from gym_service.play import act, extend
 from gym_service.record import make_record
@@ -54,6 +55,9 @@ _CAPACITY_RETRY_SECONDS = 0.25
 _OUTAGE_RETRY_SECONDS = 2.0
 _LONGEST_WAIT_SECONDS = 30.0
 """How long a creation waits for a sandbox: longer than a cold pool needs, shorter than a client waits."""
+_CHECKS_AT_ONCE = 2
+"""Tasks that are checked at a time: the graders are there for episodes in the first place."""
+_MOST_CHECKS = 256
 _REAPER_SECONDS = 1.0
 _KEPT_BYTES = 512 << 20
 """What the records of ended episodes may take together, by a generous estimate."""
@@ -97,6 +101,8 @@ class Episodes:
         self._ended_bytes = 0
         self._work: set[asyncio.Task[Any]] = set()
         """What is under way, whoever waits for it."""
+        self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        self._checks = 0
         self._live = 0
         self.idle = asyncio.Event()
         """Set while no episode holds a sandbox."""
@@ -180,6 +186,22 @@ class Episodes:
         if episode.grading is None:
             episode.grading = self._run(self._grade(episode))
         return await asyncio.shield(episode.grading), episode
+
+    async def check(self, task_id: str) -> TaskCheck:
+        """Grades what is known of a task. Raises NotFound, AtCapacity, Unavailable."""
+        task = self.catalogue.task(task_id)
+        if self.draining:
+            raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
+        if self._checks >= _MOST_CHECKS:
+            message = f"{_MOST_CHECKS} checks of tasks wait, the most there can be"
+            raise AtCapacity(message, "CHECKS_REACHED", _CAPACITY_RETRY_SECONDS)
+        self._checks += 1
+        try:
+            # To its end, even if nobody waits for it any more: so there are never more than are counted.
+            return await asyncio.shield(self._run(self._check(task)))
+        except SandboxLost:
+            message = "the gym could not grade; its log says why"
+            raise Unavailable(message, "NOT_GRADED", _OUTAGE_RETRY_SECONDS) from None
 
     def get(self, episode_id: str) -> Episode:
         """Finds an episode without renewing its lease. Raises NotFound."""
@@ -397,6 +419,13 @@ class Episodes:
         verdict = replace(verdict, certificate=certificate)
         await self._record(episode, verdict)
         return verdict
+
+    async def _check(self, task: Task) -> TaskCheck:
+        try:
+            async with self._checking:
+                return await check_task(task, self._grader)
+        finally:
+            self._checks -= 1
 
     async def _record(self, episode: Episode, verdict: Verdict) -> None:
         try:

@@ -84,6 +84,10 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         """Returns the record of an episode."""
         return await _answer(self._get(request), context)
 
+    async def CheckTask(self, request: pb.CheckTaskRequest, context: Context) -> pb.CheckTaskResponse:
+        """Grades what is known of a task."""
+        return await _answer(self._check(request), context)
+
     async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Context) -> pb.RenewLeasesResponse:
         """Renews leases."""
         return await _answer(self._renew(request), context)
@@ -236,6 +240,9 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _get(self, request: pb.GetEpisodeRequest) -> pb.GetEpisodeResponse:
         return wire.record_to(self._episodes.get(request.episode_id), self._isolation)
+
+    async def _check(self, request: pb.CheckTaskRequest) -> pb.CheckTaskResponse:
+        return wire.checked_to(await self._episodes.check(request.task_id))
 
     async def _renew(self, request: pb.RenewLeasesRequest) -> pb.RenewLeasesResponse:
         return pb.RenewLeasesResponse(episode_ids=self._episodes.renew(request.episode_ids))

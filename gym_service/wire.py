@@ -9,6 +9,7 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_service.episode import Creation, Episode, EpisodeSeed, StepResult
 from gym_service.episodes import CLIENT_STOP_REASONS
 from gym_service.errors import GymError, InvalidRequest
+from gym_service.grading.check import TaskCheck
 from gym_service.grading.grader import GraderStatus
 from gym_service.sandbox.isolation import Isolation, RuntimeResult
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
@@ -263,6 +264,22 @@ def verdict_to(verdict: Verdict, isolation: pb.Isolation) -> pb.Verdict:
         isolation=None if failed else isolation,
         from_cache=verdict.from_cache,
         **asdict(verdict.certificate),
+    )
+
+
+def checked_to(check: TaskCheck) -> pb.CheckTaskResponse:
+    """Writes what came of what is known. No hash: one of the reference solution would tell who guesses right."""
+
+    def told(verdict: Verdict) -> pb.Verdict:
+        return pb.Verdict(
+            status=f"VERDICT_STATUS_{verdict.status.name}",
+            hidden=_count_to(verdict.hidden),
+            public=_count_to(verdict.public),
+            reason=verdict.reason,
+        )
+
+    return pb.CheckTaskResponse(
+        gold=told(check.gold), untouched=told(check.untouched), gold_again=told(check.gold_again)
     )
 
 

@@ -69,7 +69,7 @@ TRAINER_FLOORS = [
     {"models.slots"},
     {"wire", "endpoint", "models.policy", "models.packed", "models.corpus", "models.cache"},
     {"config"},
-    {"trajectory", "errors", "presets"},
+    {"trajectory", "errors", "presets", "preflight.check"},
 ]
 
 

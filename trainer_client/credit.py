@@ -46,3 +46,11 @@ def turn_advantages(
             groups.append(f"{episode.group}/turn-{turn}")
     per_turn = iter(group_advantages(to_come, groups, config.advantage))
     return [tuple(next(per_turn) for _ in episode.turns) for episode in episodes]
+
+
+def credited(
+    episodes: Sequence[Trajectory], config: RunConfig
+) -> tuple[list[float | None], list[tuple[float, ...]]]:
+    """Returns the reward of each episode and the advantages of its turns."""
+    rewards = [shaped_reward(episode, config) for episode in episodes]
+    return rewards, turn_advantages(episodes, rewards, config)

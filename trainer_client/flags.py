@@ -8,6 +8,11 @@ from typing import Any
 from trainer_client.config import RunConfig, field_docs
 from trainer_client.presets import PRESETS, described
 
+_DESCRIPTIONS = {
+    "run": "Trains a policy in the gym and reports what it learned.",
+    "preflight": "Tries what a run stands on, trainer and gym, and starts none.",
+}
+
 
 class _HelpFormatter(argparse.HelpFormatter):
     """Wraps everything but the presets, which have lines of their own."""
@@ -18,15 +23,15 @@ class _HelpFormatter(argparse.HelpFormatter):
         )
 
 
-def parse_flags(argv: Sequence[str] | None = None) -> tuple[dict[str, Any], bool]:
-    """Parses the command line.
+def parse_flags(argv: Sequence[str] | None = None, program: str = "run") -> tuple[dict[str, Any], bool]:
+    """Parses the command line of the main job, or of another program with its flags.
 
     Returns the settings that were given, by field, with those of a preset that is named, and whether to go on with
     an earlier run. A setting that was not given is absent, so that --resume can tell it from one that was.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m trainer_client.run",
-        description="Trains a policy in the gym and reports what it learned.",
+        prog=f"python -m trainer_client.{program}",
+        description=_DESCRIPTIONS[program],
         epilog=described(),
         formatter_class=_HelpFormatter,
         argument_default=argparse.SUPPRESS,

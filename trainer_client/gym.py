@@ -139,6 +139,17 @@ class GymClient:
             await self._link.call("GetEpisode", pb.GetEpisodeRequest(episode_id=episode_id), 30)
         )
 
+    async def check_task(self, task_id: str) -> wire.TaskCheck:
+        """Has the gym grade a task's reference solution, its untouched repository, and the solution again.
+
+        Raises:
+            GymRefused: There is no such task.
+        """
+        # As long as the gradings of a repository take that many others wait for, too.
+        return wire.decode_check(
+            await self._link.call("CheckTask", pb.CheckTaskRequest(task_id=task_id), 600)
+        )
+
     # Commands of the stream
 
     async def create(

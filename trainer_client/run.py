@@ -13,7 +13,6 @@ have equal models and histories; what is written and said is written and said by
 
 import asyncio
 import copy
-import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -35,6 +34,7 @@ from trainer_client.checkpoint import (
 from trainer_client.cold_start import play_demonstrations, supervised_settings
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
+from trainer_client.credit import credited
 from trainer_client.distributed import ALONE, PeerLost, World, joined
 from trainer_client.errors import GymError
 from trainer_client.evaluation import evaluate
@@ -48,6 +48,7 @@ from trainer_client.metrics import (
 )
 from trainer_client.models.demonstrator import Demonstrator
 from trainer_client.models.load import load_weights
+from trainer_client.preflight.gate import gate
 from trainer_client.report import write_report
 from trainer_client.result import CHOSEN, LAST, RAW, START, result_of
 from trainer_client.rollout import Played
@@ -65,6 +66,7 @@ from trainer_client.session import (
     list_task_ids,
     list_tasks,
     load_step,
+    make_repeatable,
     prepare,
     sampler,
 )
@@ -87,10 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 # The name may be made up, so one process does it for all.
                 config = asyncio.run(world.from_first(name_run(config) if world.is_first else config))
             console = RunConsole(config.steps, None if world.is_first else Console(quiet=True))
-            torch.set_num_threads(config.threads)
-            # What cuBLAS asks for; read when the first GPU is used.
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True)
+            make_repeatable(config)
             return asyncio.run(run(config, resume, console, world))
     except (GymError, PeerLost, OSError, ValueError, ModuleNotFoundError) as error:
         print(error, file=sys.stderr)
@@ -191,17 +190,25 @@ async def start_cold(session: Session) -> None:
 
 
 async def learn(session: Session) -> None:
-    """Takes all steps that are left, with a checkpoint and a validation every few."""
+    """Takes all steps that are left, with a checkpoint and a validation every few.
+
+    Raises PreflightFailed before step 1 where something does not hold that a run stands on.
+    """
     config, console = session.config, session.console
     task_ids = await list_task_ids(session, "train")
-    await validate(session, session.first)
     await session.world.from_first(None)  # Checkpoint 0 is written.
-    reference = load_step(session, 0) if config.kl_coefficient else None
+    reference = load_step(session, 0).requires_grad_(False) if config.kl_coefficient else None
+    first: Played | None = None
+    if session.first == 0:
+        # Before anything is evaluated, on what step 1 then learns from.
+        first = await play_step(session, task_ids, 1, session.model, 0)
+        await gate(session, first.trajectories, credited(first.trajectories, config)[1], reference)
+    await validate(session, session.first)
     ahead: asyncio.Task[Played] | None = None
     try:
         for step in range(session.first + 1, config.steps + 1):
-            played = await (ahead or play_step(session, task_ids, step, session.model, step - 1))
-            ahead = None
+            played = first or await (ahead or play_step(session, task_ids, step, session.model, step - 1))
+            first = ahead = None
             # Not across checkpoints: what begins at one must not depend on how it was reached.
             if config.sample_ahead and not is_due(config, step):
                 model = copy.deepcopy(session.model)

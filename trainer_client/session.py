@@ -1,5 +1,6 @@
 """What a run works with: its folder, its policy and optimizer, the gym, and what has come of it so far."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,12 +84,20 @@ class Session:
         return not self.config.demonstrations or self.history.cold_start is not None
 
 
+def make_repeatable(config: RunConfig) -> None:
+    """Has everything that follows in this process compute the same each time."""
+    torch.set_num_threads(config.threads)
+    # What cuBLAS asks for; read when the first GPU is used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+
+
 async def prepare(
-    config: RunConfig, resume: bool, gym: GymClient, console: RunConsole, world: World
+    config: RunConfig, resume: bool, gym: GymClient, console: RunConsole, world: World, runs: Path = RUNS
 ) -> Session:
     """Makes the folder, the policy and the optimizer of a run, or opens those of an earlier one."""
     if resume:
-        folder, config, earlier = open_run({"name": config.name})
+        folder, config, earlier = open_run({"name": config.name}, runs)
     # Until its cold start is over, or checkpoint 0 is written, there is nothing to go on from.
     begun = resume and any(folder.checkpoints.glob("step-*"))
     if begun:
@@ -139,9 +148,9 @@ async def prepare(
         for change in changes(earlier, record):
             console.notice(f"{change}: the result may differ from that of a run in one piece")
     else:
-        folder, history = RunFolder(RUNS / config.name), History()
+        folder, history = RunFolder(runs / config.name), History()
         if world.is_first:
-            make_run(config, record)
+            make_run(config, record, runs)
             write_rules(folder.path, rules_of(config))
         console.say(
             f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"

@@ -9,7 +9,7 @@ from trainer_client.behaviour import observe
 from trainer_client.checkpoint import state_hash
 from trainer_client.collate import collate
 from trainer_client.config import RunConfig
-from trainer_client.credit import shaped_reward, turn_advantages
+from trainer_client.credit import credited
 from trainer_client.curriculum import choose_groups
 from trainer_client.distributed import play_together
 from trainer_client.errors import GymUnavailable
@@ -65,8 +65,7 @@ def learn_step(session: Session, step: int, played: Played, reference: PreTraine
     config, episodes, earlier = session.config, played.trajectories, session.history.steps
     started = perf_counter()
     groups = [episode.group for episode in episodes]
-    rewards = [shaped_reward(episode, config) for episode in episodes]
-    advantages = turn_advantages(episodes, rewards, config)
+    rewards, advantages = credited(episodes, config)
     teaching = teaching_groups(advantages, groups)
     learned = [
         (episode, turns)
@@ -126,6 +125,5 @@ def entropy_bonus_of(config: RunConfig, earlier: Sequence[StepRow]) -> float:
 
 
 def _teaching(episodes: Sequence[Trajectory], config: RunConfig) -> set[str]:
-    rewards = [shaped_reward(episode, config) for episode in episodes]
     groups = [episode.group for episode in episodes]
-    return teaching_groups(turn_advantages(episodes, rewards, config), groups)
+    return teaching_groups(credited(episodes, config)[1], groups)

@@ -62,6 +62,17 @@ class Graded:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskCheck:
+    """What the gym's grader says of what the gym knows of a task."""
+
+    gold: Verdict
+    """Of the reference solution."""
+    untouched: Verdict
+    """Of the repository as an episode finds it."""
+    gold_again: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Tokenizer:
     """A tokenizer that the gym knows."""
 
@@ -196,6 +207,13 @@ def decode_stepped(message: pb.StepEpisodeResponse) -> Stepped:
 def decode_graded(message: pb.GradeEpisodeResponse) -> Graded:
     """Decodes what grading found."""
     return Graded(decode_verdict(message.verdict), decode_outcome(message.outcome), message.record_sha256)
+
+
+def decode_check(message: pb.CheckTaskResponse) -> TaskCheck:
+    """Decodes what the grader says of what is known."""
+    return TaskCheck(
+        decode_verdict(message.gold), decode_verdict(message.untouched), decode_verdict(message.gold_again)
+    )
 
 
 def decode_tokenizer(message: pb.Tokenizer) -> Tokenizer:

@@ -110,6 +110,13 @@ class Grader:
             return self.give_up(task, "the gym could not grade")
         return self._count(task, verdict)
 
+    async def try_out(self, instance: Instance, submission: Submission, seed: str) -> Verdict:
+        """Grades what is of no episode, as if it were: no verdict on record is used, and none is kept or counted.
+
+        Raises SandboxLost.
+        """
+        return await self._run(instance, submission, seed)
+
     def give_up(self, task: Task, reason: str) -> Verdict:
         """Gives the verdict on an episode that the gym failed, and counts it."""
         return self._count(task, Verdict(VerdictStatus.INFRASTRUCTURE_ERROR, reason=reason))

@@ -648,6 +648,22 @@ class GetEpisodeResponse(_message.Message):
     record_sha256: str
     def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ..., toolset: _Optional[str] = ..., seed: _Optional[_Union[EpisodeSeed, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., record_sha256: _Optional[str] = ...) -> None: ...
 
+class CheckTaskRequest(_message.Message):
+    __slots__ = ("task_id",)
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    def __init__(self, task_id: _Optional[str] = ...) -> None: ...
+
+class CheckTaskResponse(_message.Message):
+    __slots__ = ("gold", "untouched", "gold_again")
+    GOLD_FIELD_NUMBER: _ClassVar[int]
+    UNTOUCHED_FIELD_NUMBER: _ClassVar[int]
+    GOLD_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    gold: Verdict
+    untouched: Verdict
+    gold_again: Verdict
+    def __init__(self, gold: _Optional[_Union[Verdict, _Mapping]] = ..., untouched: _Optional[_Union[Verdict, _Mapping]] = ..., gold_again: _Optional[_Union[Verdict, _Mapping]] = ...) -> None: ...
+
 class RenewLeasesRequest(_message.Message):
     __slots__ = ("episode_ids",)
     EPISODE_IDS_FIELD_NUMBER: _ClassVar[int]

@@ -75,6 +75,11 @@ class GymServiceStub:
                 request_serializer=gym__contract_dot_v1_dot_gym__pb2.GetEpisodeRequest.SerializeToString,
                 response_deserializer=gym__contract_dot_v1_dot_gym__pb2.GetEpisodeResponse.FromString,
                 _registered_method=True)
+        self.CheckTask = channel.unary_unary(
+                '/gym.v1.GymService/CheckTask',
+                request_serializer=gym__contract_dot_v1_dot_gym__pb2.CheckTaskRequest.SerializeToString,
+                response_deserializer=gym__contract_dot_v1_dot_gym__pb2.CheckTaskResponse.FromString,
+                _registered_method=True)
         self.RenewLeases = channel.unary_unary(
                 '/gym.v1.GymService/RenewLeases',
                 request_serializer=gym__contract_dot_v1_dot_gym__pb2.RenewLeasesRequest.SerializeToString,
@@ -159,6 +164,17 @@ class GymServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckTask(self, request, context):
+        """Grades what is known of a task: its reference solution, its repository as an episode finds it, and the reference
+        solution again. A client learns that the gym tells right from wrong, and nothing of what was graded. No side effect;
+        a repeat grades again, and nothing is taken from verdicts on record.
+        Errors: NOT_FOUND for the task, RESOURCE_EXHAUSTED with a retry delay when many checks wait, UNAVAILABLE when the gym
+        fails to grade or drains.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RenewLeases(self, request, context):
         """Renews the leases of episodes whose policy is thinking for long. Idempotent.
         Unknown and ended episodes are left out of the answer, they are no error.
@@ -219,6 +235,11 @@ def add_GymServiceServicer_to_server(servicer, server):
                     servicer.GetEpisode,
                     request_deserializer=gym__contract_dot_v1_dot_gym__pb2.GetEpisodeRequest.FromString,
                     response_serializer=gym__contract_dot_v1_dot_gym__pb2.GetEpisodeResponse.SerializeToString,
+            ),
+            'CheckTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckTask,
+                    request_deserializer=gym__contract_dot_v1_dot_gym__pb2.CheckTaskRequest.FromString,
+                    response_serializer=gym__contract_dot_v1_dot_gym__pb2.CheckTaskResponse.SerializeToString,
             ),
             'RenewLeases': grpc.unary_unary_rpc_method_handler(
                     servicer.RenewLeases,
@@ -448,6 +469,33 @@ class GymService:
             '/gym.v1.GymService/GetEpisode',
             gym__contract_dot_v1_dot_gym__pb2.GetEpisodeRequest.SerializeToString,
             gym__contract_dot_v1_dot_gym__pb2.GetEpisodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gym.v1.GymService/CheckTask',
+            gym__contract_dot_v1_dot_gym__pb2.CheckTaskRequest.SerializeToString,
+            gym__contract_dot_v1_dot_gym__pb2.CheckTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,
