@@ -35,17 +35,24 @@ SMALL = RunConfig(
 
 
 @asynccontextmanager
+async def folder_with_gym(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Has runs start in an empty folder and find a gym."""
+    monkeypatch.chdir(tmp_path)
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        endpoint = Endpoint(gym.running.address, gym.running.token)
+        monkeypatch.setattr(gym_module, "find_endpoint", lambda: endpoint)
+        yield
+
+
+@asynccontextmanager
 async def place_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Has runs start in an empty folder, find a gym, and learn something.
 
     A model of random weights fails every task alike, and would have nothing to learn: so every other episode counts
     as better than its group.
     """
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(credit_module, "group_advantages", _alternating)
-    async with gym_over(fake_sandbox, tmp_path) as gym:
-        endpoint = Endpoint(gym.running.address, gym.running.token)
-        monkeypatch.setattr(gym_module, "find_endpoint", lambda: endpoint)
+    async with folder_with_gym(tmp_path, monkeypatch):
         yield
 
 

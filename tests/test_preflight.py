@@ -27,9 +27,8 @@ from gym_service.grading import check as check_module
 from gym_service.grading.grader import Grader
 from gym_service.tokens.tokenizer import ChatTokenizer
 from gym_service.values import VerdictStatus
-from tests.conftest import fake_sandbox, gym_over
+from tests.runs import folder_with_gym
 from trainer_client import collate as collate_module
-from trainer_client import gym as gym_module
 from trainer_client import run as run_module
 from trainer_client import update as update_module
 from trainer_client.checkpoint import state_hash
@@ -37,7 +36,6 @@ from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.credit import turn_advantages
 from trainer_client.distributed import ALONE
-from trainer_client.endpoint import Endpoint
 from trainer_client.gym import GymClient
 from trainer_client.models import generation, tiny
 from trainer_client.models.packed import SharedPrefix, attend_causally
@@ -79,11 +77,8 @@ def deterministic() -> Any:
 @pytest.fixture
 async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunConfig]:
     """Settings of a small run in a folder of its own, with a gym that its client finds."""
-    monkeypatch.chdir(tmp_path)
     build_tiny(tmp_path / "start")
-    async with gym_over(fake_sandbox, tmp_path) as gym:
-        endpoint = Endpoint(gym.running.address, gym.running.token)
-        monkeypatch.setattr(gym_module, "find_endpoint", lambda: endpoint)
+    async with folder_with_gym(tmp_path, monkeypatch):
         yield replace(CONFIG, model=str(tmp_path / "start"), name="x")
 
 

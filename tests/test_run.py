@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.conftest import fake_sandbox, gym_over
-from tests.runs import SMALL, place_of_runs, run_whole, run_with_a_break
-from trainer_client import gym as gym_module
+from tests.runs import SMALL, folder_with_gym, place_of_runs, run_whole, run_with_a_break
 from trainer_client.checkpoint import state_hash
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
-from trainer_client.endpoint import Endpoint
 from trainer_client.errors import GymRefused
 from trainer_client.metrics import read_history
 from trainer_client.models.load import load_model
@@ -43,11 +40,8 @@ COLD: dict[str, Any] = {
 @pytest.fixture
 async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunConfig]:
     """Settings of a small run in a folder of its own, with a gym that its client finds."""
-    monkeypatch.chdir(tmp_path)
     build_tiny(tmp_path / "start")
-    async with gym_over(fake_sandbox, tmp_path) as gym:
-        endpoint = Endpoint(gym.running.address, gym.running.token)
-        monkeypatch.setattr(gym_module, "find_endpoint", lambda: endpoint)
+    async with folder_with_gym(tmp_path, monkeypatch):
         yield replace(CONFIG, model=str(tmp_path / "start"))
 
 

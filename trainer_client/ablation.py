@@ -23,6 +23,7 @@ from typing import Any
 from trainer_client.config import RunConfig
 from trainer_client.metrics import History
 from trainer_client.result import LAST
+from trainer_client.run_folder import write_json
 from trainer_client.statistics import Interval, paired_difference, task_interval
 
 NAMED_ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -334,10 +335,3 @@ def markdown_table(results: Sequence[ArmResult]) -> str:
     """Returns the table for a document."""
     lines = (TABLE_HEAD, ("---",) * len(TABLE_HEAD), *table_rows(results))
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def write_json(path: Path, content: Mapping[str, object]) -> None:
-    """Writes a file whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(path)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console
+from transformers.utils.logging import disable_progress_bar
 
 from trainer_client.config import RunConfig
 from trainer_client.console import WIDTH_WITHOUT_TERMINAL
@@ -20,11 +21,12 @@ from trainer_client.distributed import ALONE
 from trainer_client.errors import GymError
 from trainer_client.evaluation import evaluate
 from trainer_client.flags import add_settings
-from trainer_client.frozen import open_policy, repeat_exactly
+from trainer_client.frozen import open_policy
 from trainer_client.gym import GymClient
 from trainer_client.models.start import find_start_policy
 from trainer_client.portrait import Portrait, score, show
 from trainer_client.presets import PRESETS
+from trainer_client.session import make_repeatable
 from trainer_client.trajectory import Trajectory
 
 SPLITS = ("train", "validation")
@@ -73,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"episodes is {episodes}: set it to 1 or more")
         preset = PRESETS.get(given.get("preset", ""), {})
         config = RunConfig(**{**preset, **given, "model": policy})
-        repeat_exactly(config.threads)
+        disable_progress_bar()
+        make_repeatable(config)
         portrait = asyncio.run(describe(config, split, episodes))
     except (GymError, OSError, ValueError, ModuleNotFoundError) as error:
         print(error, file=sys.stderr)

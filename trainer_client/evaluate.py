@@ -16,19 +16,22 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from transformers.utils.logging import disable_progress_bar
+
 from trainer_client.checkpoint import checkpoint_folder
 from trainer_client.config import RunConfig
 from trainer_client.describe import console
 from trainer_client.distributed import ALONE
 from trainer_client.errors import GymError
 from trainer_client.evaluation import evaluate
-from trainer_client.frozen import open_policy, repeat_exactly
+from trainer_client.frozen import open_policy
 from trainer_client.gym import GymClient
 from trainer_client.metrics import Evaluation, History, append_row, choose, read_history
 from trainer_client.portrait import Portrait, score, show
 from trainer_client.report import write_report
 from trainer_client.result import CHOSEN, LAST, LOOK, START, later_looks, result_of
 from trainer_client.run_folder import RunFolder, append_episodes, open_run, write_result
+from trainer_client.session import make_repeatable
 from trainer_client.trajectory import Trajectory
 from trainer_client.transcripts import keep_transcripts, transcribe_failures
 
@@ -61,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.episodes is not None and given.episodes < 1:
             raise ValueError(f"episodes is {given.episodes}: set it to 1 or more")
         folder, config, record = open_run({"name": Path(given.run).name})
-        repeat_exactly(config.threads)
+        disable_progress_bar()
+        make_repeatable(config)
         portrait = asyncio.run(
             look(folder, config, record, given.split, given.step, given.episodes, given.force)
         )

@@ -3,12 +3,8 @@
 It samples by transformers whatever the settings say: what a policy is does not depend on the engine.
 """
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
-from transformers.utils.logging import disable_progress_bar
 
 from trainer_client.config import RunConfig
 from trainer_client.distributed import ALONE
@@ -26,15 +22,6 @@ class FrozenPolicy:
     loaded: LoadedModel
     policy: Sampler
     settings: RolloutSettings
-
-
-def repeat_exactly(threads: int) -> None:
-    """Has torch compute as in a run, so that the same policy plays the same episodes."""
-    disable_progress_bar()
-    torch.set_num_threads(threads)
-    # What cuBLAS asks for; read when the first GPU is used.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
 
 
 async def open_policy(gym: GymClient, config: RunConfig, folder: Path, version: str) -> FrozenPolicy:

@@ -35,7 +35,7 @@ class Result:
     @property
     def difference(self) -> Interval:
         """Paired difference of pass@1, trained minus start, over the tasks that both have."""
-        return _difference(self.trained, self.start)
+        return paired_by_task(self.trained, self.start)
 
     @property
     def policies(self) -> tuple[tuple[str, Evaluation], ...]:
@@ -47,10 +47,11 @@ class Result:
     def differences(self) -> tuple[tuple[str, Interval], ...]:
         """Paired differences of pass@1 between the policies, by the names of both."""
         pairs = combinations(self.policies, 2)
-        return tuple((f"{name} - {base}", _difference(row, other)) for (base, other), (name, row) in pairs)
+        return tuple((f"{name} - {base}", paired_by_task(row, other)) for (base, other), (name, row) in pairs)
 
 
-def _difference(row: Evaluation, base: Evaluation) -> Interval:
+def paired_by_task(row: Evaluation, base: Evaluation) -> Interval:
+    """Returns the paired difference of pass@1, row - base, over the tasks that both have."""
     rates = {task.task_id: task.rate for task in base.tasks}
     shared = [task for task in row.tasks if task.task_id in rates]
     return paired_difference([task.rate for task in shared], [rates[task.task_id] for task in shared])

@@ -93,7 +93,7 @@ def make_run(config: RunConfig, record: Mapping[str, str], runs: Path = RUNS) ->
     """Makes the folder of a new run and writes config.json. Raises FileExistsError where it exists."""
     folder = RunFolder(runs / config.name)
     folder.checkpoints.mkdir(parents=True)
-    _write_json(folder.path / "config.json", {"config": asdict(config), "record": dict(record)})
+    write_json(folder.path / "config.json", {"config": asdict(config), "record": dict(record)})
     return folder
 
 
@@ -175,10 +175,11 @@ def write_result(folder: RunFolder, result: Result) -> None:
             "test_pass_at_8_raw": result.raw.pass_at(8),
             "test_differences": {name: asdict(difference) for name, difference in result.differences},
         }
-    _write_json(folder.path / "result.json", content)
+    write_json(folder.path / "result.json", content)
 
 
-def _write_json(path: Path, content: Mapping[str, object]) -> None:
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Writes a file whole or not at all."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     temporary.replace(path)

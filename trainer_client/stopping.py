@@ -20,7 +20,8 @@ from pathlib import Path
 
 from trainer_client.config import RunConfig
 from trainer_client.metrics import Evaluation, History, choose
-from trainer_client.statistics import Interval, paired_difference
+from trainer_client.result import paired_by_task
+from trainer_client.statistics import Interval
 
 STOPPING_FILE = "stopping.json"
 """In the folder of a run, from its beginning on."""
@@ -71,9 +72,7 @@ class StoppingOutcome:
         """Paired difference of validation pass@1 over tasks, the best later checkpoint less the one it leaves."""
         if self.there is None or self.later is None:
             return None
-        rates = {task.task_id: task.rate for task in self.there.tasks}
-        shared = [task for task in self.later.tasks if task.task_id in rates]
-        return paired_difference([task.rate for task in shared], [rates[task.task_id] for task in shared])
+        return paired_by_task(self.later, self.there)
 
 
 def rules_of(config: RunConfig) -> StoppingRules:
