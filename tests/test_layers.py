@@ -38,6 +38,7 @@ TRAINER_FLOORS = [
     {"models.sft_base"},
     {
         "run_folder",
+        "tracking",
         "console",
         "dashboard",
         "evaluation",

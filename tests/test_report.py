@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from tests.rows import COLD_START, make_evaluation, make_history, make_row
 from trainer_client import report as report_module
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole, clock
+from trainer_client.dashboard import draw_dashboard
 from trainer_client.metrics import History, Seconds, append_row, choose, read_history, rewind
 from trainer_client.report import write_report
-from trainer_client.result import CHOSEN, RAW, START, result_of
+from trainer_client.result import CHOSEN, LAST, RAW, START, result_of
 from trainer_client.run_folder import RunFolder
 from trainer_client.statistics import Interval
 from trainer_client.transcripts import Answer, SaidTurn, Transcript, keep_transcripts
@@ -239,6 +241,58 @@ def test_a_run_that_was_interrupted_early_has_a_report(tmp_path: Path, steps: in
     report = write_report(tmp_path, RunConfig(name="x"), {}, history, None).read_text()
 
     assert "not finished" in report
+
+
+def test_what_is_remarkable_of_a_step_is_said() -> None:
+    """Passing the public tests alone, and a gap over its limit, whatever made them."""
+    file = io.StringIO()
+    console = RunConsole(60, Console(file=file, highlight=False, soft_wrap=True))
+    row = make_row(1)
+    console.step(row)
+    console.step(
+        replace(
+            row,
+            behaviour=replace(row.behaviour, public_only=0.12),
+            update=replace(row.update, sampler_gap=2e-3),
+        )
+    )
+
+    ordinary, remarkable = file.getvalue().splitlines()
+    assert "public only" not in ordinary
+    assert "gap" not in ordinary
+    assert remarkable.endswith("public only 12%  gap 2e-03")
+
+
+def test_long_work_has_a_bar_with_the_time_that_is_left() -> None:
+    """Once something of it is done."""
+    file = io.StringIO()
+    console = RunConsole(60, Console(file=file, force_terminal=True, width=100))
+    with console.live():
+        console.doing("playing", 0, 8)
+        time.sleep(0.2)
+        assert "left" not in file.getvalue()
+        console.doing("playing", 4, 8)
+        time.sleep(0.2)
+
+    assert "━" in file.getvalue()
+    assert "0:00 left" in file.getvalue()
+
+
+def test_a_run_without_validations_shows_its_last_evaluation(tmp_path: Path) -> None:
+    """The picture differs from that of the run without it, and from one with a target of the entropy."""
+    history = make_history(3)
+    history.evaluations = []
+    pictures = [tmp_path / f"{number}.png" for number in range(4)]
+    draw_dashboard(history, pictures[0], "x")
+    history.evaluations = [make_evaluation(RAW, 0)]
+    draw_dashboard(history, pictures[1], "x")
+    history.evaluations = [make_evaluation(LAST, 3)]
+    draw_dashboard(history, pictures[2], "x")
+    draw_dashboard(history, pictures[3], "x", entropy_target=0.3)
+
+    shown = [path.read_bytes() for path in pictures]
+    assert shown[0] == shown[1]
+    assert len(set(shown[1:])) == 3
 
 
 def test_without_a_terminal_there_is_one_plain_line_per_step() -> None:

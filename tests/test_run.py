@@ -12,6 +12,8 @@ import pytest
 from rich.console import Console
 
 from tests.runs import SMALL, folder_with_gym, place_of_runs, run_whole, run_with_a_break
+from trainer_client import run as run_module
+from trainer_client import tracking
 from trainer_client.checkpoint import state_hash
 from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
@@ -19,8 +21,9 @@ from trainer_client.errors import GymRefused
 from trainer_client.metrics import read_history
 from trainer_client.models.load import load_model
 from trainer_client.models.tiny import build_tiny
-from trainer_client.run import FINISHED, INTERRUPTED, is_due, run
+from trainer_client.run import FINISHED, INTERRUPTED, finish, is_due, run
 from trainer_client.run_folder import RUNS, make_run
+from trainer_client.session import Session
 
 CONFIG = replace(SMALL, steps=3, max_new_tokens=2, max_turns=1, epochs=2, reward="fraction")
 
@@ -177,6 +180,36 @@ async def test_settings_that_cannot_work_do_not_use_up_the_name(
         await run(replace(config, **settings | {"name": "x"}), False, _console(io.StringIO()))
 
     assert not (RUNS / "x").exists()
+
+
+async def test_a_log_that_cannot_be_written_is_found_before_anything_is_made(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+
+    with pytest.raises(ModuleNotFoundError, match="trackio"):
+        await run(replace(config, track="trackio", name="x"), False, _console(io.StringIO()))
+
+    assert not (RUNS / "x").exists()
+
+
+async def test_the_report_can_be_looked_at_while_the_run_is_on(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there when the last step is done, and the one that is left in the end no longer loads itself anew."""
+    console = _console(io.StringIO())
+    pages = []
+    monkeypatch.setattr(run_module, "finish", lambda session: _keep_page(session, pages))
+
+    assert await run(replace(config, name="x"), False, console) == FINISHED
+
+    assert "This run is on" in pages[0]
+    assert "http-equiv" not in (RUNS / "x" / "report.html").read_text()
+
+
+def _keep_page(session: Session, pages: list[str]) -> None:
+    pages.append((session.folder.path / "report.html").read_text())
+    finish(session)
 
 
 async def test_a_run_that_ended_before_its_first_checkpoint_starts_over(config: RunConfig) -> None:

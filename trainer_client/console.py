@@ -1,6 +1,7 @@
 """What a run says in the terminal: a line per step, a line per evaluation, and a closing summary.
 
-In a terminal a last, moving line tells what is going on. Without one (a file, a pipe) there are plain lines only.
+In a terminal a last, moving line tells what is going on, with a bar and the time that is left where it is known how
+much there is to do. Without one (a file, a pipe) there are plain lines only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,16 +10,20 @@ from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
+from rich.progress_bar import ProgressBar
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
 from trainer_client.behaviour import Behaviour
+from trainer_client.dashboard import GAP_LIMIT
 from trainer_client.metrics import Evaluation, Seconds, StepRow
 from trainer_client.result import Result
 from trainer_client.supervised import SupervisedStep
 
 WIDTH_WITHOUT_TERMINAL = 120
+REMARKABLE_PUBLIC_ONLY = 0.05
+"""A share of episodes above this that pass the public tests alone is said in the line of a step."""
 
 
 class RunConsole:
@@ -35,6 +40,8 @@ class RunConsole:
         self._started = monotonic()
         self._first_step: int | None = None
         self._status: Status | None = None
+        self._work = (0, 0, monotonic())
+        """How much the work under way is in all, how much was done when it began, and when that was."""
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -43,14 +50,33 @@ class RunConsole:
             yield
         self._status = None
 
-    def doing(self, what: str) -> None:
-        """Says what is going on now, on the moving line."""
-        if self._status is not None:
+    def doing(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Says what is going on now, on the moving line, and how much of it is done; of 0 it is not known."""
+        if self._status is None:
+            return
+        if not total:
             self._status.update(Text(what, style="dim"))
+            return
+        if self._work[0] != total or done < self._work[1]:
+            self._work = (total, done, monotonic())
+        _, begun_at, begun = self._work
+        seconds = (monotonic() - begun) / (done - begun_at) * (total - done) if done > begun_at else None
+        line = Table.grid(padding=(0, 2, 0, 0))
+        line.add_row(
+            Text(what, style="dim"),
+            ProgressBar(total=total, completed=done, width=24),
+            Text("" if seconds is None else f"{clock(seconds)} left", style="dim"),
+        )
+        self._status.update(line)
 
     def say(self, text: str) -> None:
         """Prints a line."""
         self._console.print(Text(text))
+
+    def table(self, table: Table) -> None:
+        """Prints a table, with a line before it."""
+        self._console.print()
+        self._console.print(table)
 
     def notice(self, text: str) -> None:
         """Prints a line that must not be overlooked."""
@@ -64,7 +90,7 @@ class RunConsole:
     def cold_step(self, row: SupervisedStep, steps: int) -> None:
         """Shows a step of the cold start on the moving line, and prints the line of every tenth of them."""
         text = f"cold start {row.step}/{steps}  loss {row.loss:.3f}  {row.tokens} tokens  {row.seconds:.1f} s"
-        self.doing(text)
+        self.doing(text, row.step, steps)
         if row.step % max(1, steps // 10) == 0 or row.step in (1, steps):
             self._console.print(Text(text))
 
@@ -87,6 +113,10 @@ class RunConsole:
             f"waiting {seconds.waiting:.1f})  {clock(left)} left",
             style="dim",
         )
+        if row.behaviour.public_only > REMARKABLE_PUBLIC_ONLY:
+            line.append(f"  public only {row.behaviour.public_only:.0%}", style="yellow")
+        if row.update.sampler_gap > GAP_LIMIT:
+            line.append(f"  gap {row.update.sampler_gap:.0e}", style="yellow")
         if row.lost:
             line.append(f"  {row.lost} episodes lost", style="yellow")
         if row.replayed:

@@ -1,6 +1,7 @@
 """The report of a run: one HTML file with everything in it, made from what the run folder holds."""
 
 import base64
+from datetime import datetime
 from html import escape
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from trainer_client.dashboard import draw_dashboard
 from trainer_client.metrics import History
 from trainer_client.result import Result, later_looks
 from trainer_client.run_folder import RunFolder
+from trainer_client.stopping import STOPPING_HEAD, StoppingRules, read_rules, stopping_section
 from trainer_client.transcripts import Transcript, read_transcripts
 
+REFRESH_SECONDS = 30
 STYLE = """
 :root { color-scheme: light; --ink: #1f2937; --soft: #6b7280; --line: #e5e7eb; --blue: #2563eb }
 * { box-sizing: border-box }
@@ -42,18 +45,27 @@ pre.answer { margin-left: 1rem; background: none; border: 1px solid var(--line) 
 
 
 def write_report(
-    folder: Path, config: RunConfig, record: dict[str, str], history: History, result: Result | None
+    folder: Path,
+    config: RunConfig,
+    record: dict[str, str],
+    history: History,
+    result: Result | None,
+    is_on: bool = False,
 ) -> Path:
     """Writes dashboard.png and report.html of a run, finished or not, into its folder; returns the report's path.
 
-    `record` holds the facts that settings do not: versions, threads, what the gym said about itself.
+    `record` holds the facts that settings do not: versions, threads, what the gym said about itself. The page of a
+    run that is still on loads itself anew every so often.
     """
     picture = folder / "dashboard.png"
-    draw_dashboard(history, picture, f"{config.name}: {config.toolset}, {config.suite}, seed {config.seed}")
+    title = f"{config.name}: {config.toolset}, {config.suite}, seed {config.seed}"
+    draw_dashboard(history, picture, title, config.entropy_target)
     report = folder / "report.html"
     temporary = report.with_suffix(".tmp")
     transcripts = read_transcripts(RunFolder(folder).transcripts)
-    page = _page(config, record, history, result, transcripts, picture.read_bytes())
+    page = _page(
+        config, record, history, result, transcripts, read_rules(folder), picture.read_bytes(), is_on
+    )
     temporary.write_text(page, encoding="utf-8")
     temporary.replace(report)
     return report
@@ -65,7 +77,9 @@ def _page(
     history: History,
     result: Result | None,
     transcripts: list[Transcript],
+    rules: StoppingRules | None,
     picture: bytes,
+    is_on: bool,
 ) -> str:
     name = escape(config.name)
     image = base64.b64encode(picture).decode("ascii")
@@ -76,7 +90,7 @@ def _page(
         f'<p class="soft">{done} of {config.steps} steps, {config.tasks_per_step} tasks &times; {config.group_size} '
         f"episodes each; toolset {escape(config.toolset)}, suite {escape(config.suite)}, seed {config.seed}</p>",
         _looks(later_looks(history)),
-        _headline(result) if result else "<p>This run is not finished: there is no test figure yet.</p>",
+        _headline(result) if result else _unfinished(is_on),
         f'<div class="wide"><img alt="Dashboard of the run" src="data:image/png;base64,{image}"></div>',
         parts.cold_start(history.cold_start) if history.cold_start else "",
         "<h2>Evaluations</h2>",
@@ -101,6 +115,7 @@ def _page(
         f"evaluation first. What a policy said is grey.</p>{parts.failures(transcripts)}"
         if transcripts
         else "",
+        _stopping(history, rules) if rules else "",
         "<h2>Where the time went</h2>",
         f"<p>{escape(time_split(history.seconds))}</p>",
         f"<p>{parts.lost(history)}</p>",
@@ -116,7 +131,8 @@ def _page(
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{name}</title><style>{STYLE}</style></head>\n<body>\n"
+        + (f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">' if is_on else "")
+        + f"<title>{name}</title><style>{STYLE}</style></head>\n<body>\n"
         + "\n".join(filter(None, sections))
         + "\n</body></html>\n"
     )
@@ -129,6 +145,19 @@ def _looks(labels: tuple[str, ...]) -> str:
         f'<p class="warning">The tasks that this run reports on were looked at again, by force: '
         f"{escape(', '.join(labels))}. Nothing that was decided after that can be reported on them.</p>"
     )
+
+
+def _stopping(history: History, rules: StoppingRules) -> str:
+    rows = [tuple(map(escape, row)) for row in stopping_section(history, rules)]
+    return (
+        "<h2>Stopping rules</h2><p>Written down before step 1. None of them stops a run: this is what each would have "
+        f"done, and what is best of what it would have missed.</p>{parts.table(STOPPING_HEAD, rows, 'first-wide')}"
+    )
+
+
+def _unfinished(is_on: bool) -> str:
+    state = f"is on, and this is how it stood at {datetime.now():%H:%M:%S}" if is_on else "is not finished"
+    return f"<p>This run {state}: there is no test figure yet.</p>"
 
 
 def _headline(result: Result) -> str:

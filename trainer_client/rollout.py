@@ -11,7 +11,7 @@ is still lost on the last try is left out and counted.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
@@ -63,6 +63,8 @@ class RolloutSettings:
     half open would wait for each other's places."""
     tries: int = 3
     """How often a cohort is played before the episodes that the gym lost are left out."""
+    on_graded: Callable[[], object] = field(default=lambda: None, compare=False)
+    """Is called for each episode that has its verdict, to tell of progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,7 @@ class _Session:
         graded = await self.gym.grade(episode.episode_id)
         if graded.outcome.errored or not graded.verdict.valid:
             raise EpisodeLost(f"{graded.outcome.stop_reason}: {graded.verdict.reason}")
+        self.settings.on_graded()
         return Trajectory(
             task_id=episode.spec.task_id,
             group=episode.spec.group,

@@ -15,7 +15,9 @@ import asyncio
 import copy
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
@@ -40,8 +42,11 @@ from trainer_client.errors import GymError
 from trainer_client.evaluation import evaluate
 from trainer_client.flags import parse_flags
 from trainer_client.gym import GymClient
+from trainer_client.live import LiveReport
 from trainer_client.metrics import (
     ColdStart,
+    History,
+    Row,
     Seconds,
     StepRow,
     choose,
@@ -71,7 +76,9 @@ from trainer_client.session import (
     sampler,
 )
 from trainer_client.step import learn_step, play_step
+from trainer_client.stopping import read_rules, stopping_line
 from trainer_client.supervised import supervise
+from trainer_client.tracking import open_tracker
 from trainer_client.trajectory import Trajectory
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
@@ -106,9 +113,10 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
         async with GymClient.connect(on_notice=console.notice) as gym:
             session = await prepare(config, resume, gym, console, world)
             try:
-                await start_cold(session)
-                await learn(session)
-                await test(session)
+                with watched(session) as session:
+                    await start_cold(session)
+                    await learn(session)
+                    await test(session)
                 if world.is_first:
                     finish(session)
                 return FINISHED
@@ -134,6 +142,30 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
                     session.vllm.close()
 
 
+@contextmanager
+def watched(session: Session) -> Iterator[Session]:
+    """Keeps the report fresh while the block runs, and the log up to date that the settings ask for."""
+    if not session.world.is_first:
+        yield session
+        return
+    config, history, console = session.config, session.history, session.console
+    with ExitStack() as stack:
+        tracker = open_tracker(session.folder.path, config, history.rows)
+        watchers: list[Callable[[Row], object]] = []
+        if tracker:
+            stack.callback(tracker.close)
+            watchers.append(tracker.log)
+            console.say(f"Tracked by  {tracker.shown_by}")
+
+        def write(history: History) -> object:
+            return write_report(session.folder.path, config, session.record, history, None, is_on=True)
+
+        live = LiveReport(write, console.notice)
+        stack.callback(live.close)
+        watchers.append(lambda row: live.update(row, history))
+        yield replace(session, watchers=watchers)
+
+
 async def start_cold(session: Session) -> None:
     """Lets the policy learn from demonstrations and makes it checkpoint 0, unless that is done or not asked for."""
     if session.warm:
@@ -150,11 +182,15 @@ async def start_cold(session: Session) -> None:
         max_new_tokens=config.max_new_tokens,
     )
 
+    seen = 0
+
     def on_progress(kept: int, played: Sequence[Trajectory]) -> None:
         keep_episodes(session, played)
-        console.doing(f"cold start: {kept} of {total} demonstrations kept")
+        nonlocal seen
+        seen += len(played)
+        console.doing(f"cold start: {kept} demonstrations kept", seen, total)
 
-    console.doing(f"cold start: playing {total} demonstrations")
+    console.doing(f"cold start: playing {total} demonstrations", 0, total)
     shown = await play_demonstrations(
         session.world,
         session.gym,
@@ -213,7 +249,7 @@ async def learn(session: Session) -> None:
             if config.sample_ahead and not is_due(config, step):
                 model = copy.deepcopy(session.model)
                 ahead = asyncio.create_task(play_step(session, task_ids, step + 1, model, step - 1))
-            console.doing(f"step {step}: learning")
+            console.doing(f"step {step}: learning", step - 1, config.steps)
             row = await in_one_piece(partial(learn_step, session, step, played, reference), aside=bool(ahead))
             keep_row(session, row)
             console.step(row)
@@ -288,19 +324,28 @@ async def evaluate_on(
     stream: str,
 ) -> None:
     """Evaluates a model on the tasks of some splits and adds the row to the history."""
-    session.console.doing(f"{label}: playing {episodes} episodes per task")
+    tasks = [task for split in splits for task in await list_tasks(session, split)]
+    total = episodes * len(tasks)
+    graded = 0
+
+    def on_graded() -> None:
+        nonlocal graded
+        # Each process plays its share, and a cohort that is played again counts again.
+        graded = min(total, graded + session.world.size)
+        session.console.doing(f"{label}: playing {episodes} episodes per task", graded, total)
 
     def on_played(played: Sequence[Trajectory]) -> None:
         keep_episodes(session, played)
         if label.startswith("test/"):
             keep_failures(session, label, played)
 
+    session.console.doing(f"{label}: playing {episodes} episodes per task", 0, total)
     row = await evaluate(
         session.world,
         session.gym,
         await sampler(session, model, step),
-        session.settings,
-        [task for split in splits for task in await list_tasks(session, split)],
+        replace(session.settings, on_graded=on_graded),
+        tasks,
         session.loaded.decode,
         label=label,
         step=step,
@@ -337,6 +382,8 @@ def finish(session: Session) -> None:
     report = write_report(folder.path, session.config, session.record, history, result)
     write_result(folder, result)
     session.console.summary(result, history.seconds, report)
+    if rules := read_rules(folder.path):
+        session.console.say(f"Stopping    {stopping_line(history, rules)}")
 
 
 def break_off(session: Session) -> None:

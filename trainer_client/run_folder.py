@@ -4,6 +4,7 @@ config.json     settings, and the facts beside them that enter the numbers
 metrics.jsonl   one row per step and per evaluation
 episodes.jsonl  one row per graded episode: its verdict, and the hash that closes the gym's record of it
 checkpoints/    model folders
+stopping.json   the stopping rules, written down before step 1
 transcripts.json  an episode of each kind of failure on the test tasks, as text
 dashboard.png, report.html, result.json
 """
@@ -104,9 +105,18 @@ def open_run(given: Mapping[str, Any], runs: Path = RUNS) -> tuple[RunFolder, Ru
     made by a version with others.
     """
     folder = RunFolder(runs / given["name"])
-    path = folder.path / "config.json"
-    if not path.exists():
+    if not (folder.path / "config.json").exists():
         raise FileNotFoundError(f"there is no run {folder.path}: leave out --resume to start one")
+    config, record = read_settings(folder)
+    return folder, resumed(config, dict(given)), record
+
+
+def read_settings(folder: RunFolder) -> tuple[RunConfig, dict[str, str]]:
+    """Reads config.json: the settings of a run, and the facts beside them.
+
+    Raises ValueError where it was made by a version with other settings.
+    """
+    path = folder.path / "config.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     unknown = content["config"].keys() - {field.name for field in fields(RunConfig)}
     if unknown:
@@ -114,7 +124,7 @@ def open_run(given: Mapping[str, Any], runs: Path = RUNS) -> tuple[RunFolder, Ru
             f"{path} has settings that are not known any more ({', '.join(sorted(unknown))}): go on with the run in "
             "the version that began it, or start a new one"
         )
-    return folder, resumed(RunConfig(**content["config"]), dict(given)), dict(content["record"])
+    return RunConfig(**content["config"]), dict(content["record"])
 
 
 def record_of(config: RunConfig, facts: Mapping[str, str]) -> dict[str, str]:

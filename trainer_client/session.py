@@ -1,7 +1,7 @@
 """What a run works with: its folder, its policy and optimizer, the gym, and what has come of it so far."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +20,8 @@ from trainer_client.console import RunConsole
 from trainer_client.distributed import World
 from trainer_client.gym import GymClient
 from trainer_client.metrics import (
-    ColdStart,
-    Evaluation,
     History,
-    StepRow,
+    Row,
     append_row,
     rewind,
 )
@@ -45,6 +43,7 @@ from trainer_client.run_folder import (
     record_of,
 )
 from trainer_client.stopping import rules_of, write_rules
+from trainer_client.tracking import require
 from trainer_client.trajectory import Trajectory
 from trainer_client.transcripts import keep_transcripts, transcribe_failures
 from trainer_client.update import make_optimizer
@@ -72,6 +71,8 @@ class Session:
     console: RunConsole
     vllm: VllmSampler | None
     """Samples in place of transformers, where that is asked for."""
+    watchers: Sequence[Callable[[Row], object]] = ()
+    """Are shown each row, once it is written down."""
 
     @property
     def model(self) -> PreTrainedModel:
@@ -98,6 +99,7 @@ async def prepare(
     """Makes the folder, the policy and the optimizer of a run, or opens those of an earlier one."""
     if resume:
         folder, config, earlier = open_run({"name": config.name}, runs)
+    require(config.track)
     # Until its cold start is over, or checkpoint 0 is written, there is nothing to go on from.
     begun = resume and any(folder.checkpoints.glob("step-*"))
     if begun:
@@ -296,8 +298,10 @@ def keep_episodes(session: Session, trajectories: Sequence[Trajectory]) -> None:
         append_episodes(session.folder, trajectories)
 
 
-def keep_row(session: Session, row: ColdStart | StepRow | Evaluation) -> None:
-    """Adds a row to the history, and to the file."""
+def keep_row(session: Session, row: Row) -> None:
+    """Adds a row to the history and to the file, and shows it to those who watch."""
     session.history.add(row)
     if session.world.is_first:
         append_row(session.folder.metrics, row)
+        for watch in session.watchers:
+            watch(row)

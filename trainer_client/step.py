@@ -36,7 +36,7 @@ async def play_step(
     rounds: list[Played] = []
     episodes: list[Trajectory] = []
     while groups:
-        session.console.doing(f"step {step}: playing {len(groups)} groups")
+        session.console.doing(f"step {step}: playing {len(groups)} groups", step - 1, config.steps)
         rounds.append(await play_together(session.world, session.gym, policy, groups, session.settings))
         episodes += rounds[-1].trajectories
         missing = config.tasks_per_step - len(_teaching(episodes, config))
