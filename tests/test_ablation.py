@@ -13,6 +13,7 @@ from trainer_client.ablation import (
     NAMED_ARMS,
     OF_THE_ABLATION,
     Ablation,
+    ArmResult,
     markdown_table,
     parse_arm,
     plan,
@@ -160,13 +161,19 @@ def test_late_figures_are_those_of_the_last_five_steps() -> None:
         )
         for step in range(1, 11)
     ]
-    last = replace(make_evaluation("test/last", 10, 4), behaviour=replace(BEHAVIOUR, public_only=0.75))
+    last = replace(
+        make_evaluation("test/last", 10, 4),
+        behaviour=replace(BEHAVIOUR, public_only=0.75),
+        first_edits={"zero": {"b": 2, "a": 1}, "init": {"a": 3}},
+    )
 
     run = seed_run(0, History(steps, [make_evaluation("test/start", 0, 2), last]), "ab")
 
     assert run.reward_late == pytest.approx(0.8)
     assert (run.public_only, run.public_only_late) == (0.75, 1.0)
     assert run.pass_at_1 == pytest.approx(0.25)
+    assert run.first_edits == {"a": 4, "b": 2}
+    assert ArmResult("x", (run, run)).commonest_edit == "a 67%"
     with pytest.raises(ValueError, match="not been played"):
         seed_run(0, make_history(2), "ab")
 
@@ -196,7 +203,7 @@ def test_the_table_is_one_line_per_arm() -> None:
     assert head.count("|") == rule.count("|") == default.count("|") == bad.count("|")
     assert re.match(r"\| default \| 0\.44 \[0\.38, 0\.50\] \| - \| 0\.38 0\.50 \| 0\.088 \| 0% \|", default)
     assert re.match(
-        r"\| bad \| 0\.00 \[0\.00, 0\.00\] \| -0\.44 \[-0\.50, -0\.38\] \|.*\| 98% \| 98% \|", bad
+        r"\| bad \| 0\.00 \[0\.00, 0\.00\] \| -0\.44 \[-0\.50, -0\.38\] \|.*\| 98% \| 98% \|.*\| - \|$", bad
     )
 
 

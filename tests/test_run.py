@@ -67,8 +67,9 @@ async def test_a_small_run_leaves_everything_behind(config: RunConfig) -> None:
     evaluated = sum(task.episodes for row in history.evaluations for task in row.tasks)
     assert len({row["episode_id"] for row in episodes}) == len(episodes) == played + evaluated
     assert all(len(row["record_sha256"]) == 64 for row in episodes)
-    assert (RUNS / "x" / "report.html").exists()
+    assert "Stopping rules" in (RUNS / "x" / "report.html").read_text()
     assert "difference, paired" in file.getvalue()
+    assert "Stopping    (a) " in file.getvalue()
 
 
 async def test_an_interrupted_run_goes_on_and_leaves_no_trace_of_it(

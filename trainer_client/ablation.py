@@ -14,8 +14,9 @@ averaged over the seeds: what the seeds do is told beside them, by the rates of 
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -133,9 +134,9 @@ def plan(name: str, arms: Sequence[str], seeds: Sequence[int], settings: Mapping
     for what, given in (("arm", arms), ("seed", seeds)):
         if not given or len(set(given)) < len(given):
             raise ValueError(f"give at least one {what}, and each one once")
-    for field in OF_THE_ABLATION:
-        if field in settings:
-            raise ValueError(f"--{field.replace('_', '-')}: an ablation sets it by itself, leave it out")
+    for name in OF_THE_ABLATION:
+        if name in settings:
+            raise ValueError(f"--{name.replace('_', '-')}: an ablation sets it by itself, leave it out")
     ablation = Ablation(name, tuple(map(parse_arm, arms)), tuple(seeds), _found({**DEFAULTS, **settings}), 0)
     # Named alike, so that only what differs between arms does.
     common = replace(ablation.config(Arm("default", {}), seeds[0]), name="")
@@ -194,6 +195,8 @@ class SeedRun:
     entropy_late: float
     """Entropy on sampled tokens in nats, late."""
     weights_sha256: str
+    first_edits: dict[str, int] = field(default_factory=dict)
+    """What the first edit of the held-out episodes was, and in how many, the most frequent first."""
 
     @property
     def pass_at_1(self) -> float:
@@ -229,6 +232,12 @@ class ArmResult:
         """Returns the mean over seeds of a figure of SeedRun."""
         return fmean(getattr(run, figure) for run in self.runs)
 
+    @property
+    def commonest_edit(self) -> str:
+        """The most frequent first edit of the held-out episodes, with its share; a dash where there is none."""
+        counts = sum((Counter(run.first_edits) for run in self.runs), Counter[str]())
+        return next((f"{edit} {n / counts.total():.0%}" for edit, n in counts.most_common(1)), "-")
+
     def differences(self, base: "ArmResult") -> list[float]:
         """Returns the differences of the rates, this arm's less the other's, of the tasks that both have."""
         other = base.rates
@@ -255,6 +264,7 @@ def seed_run(seed: int, history: History, weights_sha256: str) -> SeedRun:
         public_only_late=fmean(row.behaviour.public_only for row in late),
         entropy_late=fmean(row.update.entropy for row in late),
         weights_sha256=weights_sha256,
+        first_edits=dict(sum(map(Counter, last.first_edits.values()), Counter[str]()).most_common()),
     )
 
 
@@ -305,9 +315,10 @@ TABLE_HEAD = (
     "training reward",
     "training pass",
     "training entropy",
+    "first edit, most often",
 )
 """Of training it is the last LATE_STEPS steps."""
-TABLE_PARTS = ((0, 1, 2, 3, 4), (0, 5, 6, 7, 8, 9))
+TABLE_PARTS = ((0, 1, 2, 3, 4), (0, 5, 6, 7, 8, 9, 10))
 """Columns that are shown together where lines are short."""
 
 
@@ -326,6 +337,7 @@ def table_rows(results: Sequence[ArmResult]) -> list[tuple[str, ...]]:
             f"{arm.mean('reward_late'):.2f}",
             f"{arm.mean('pass_rate_late'):.2f}",
             f"{arm.mean('entropy_late'):.2f}",
+            arm.commonest_edit,
         )
         for arm in results
     ]
