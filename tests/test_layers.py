@@ -29,6 +29,7 @@ SERVICE_FLOORS = [
 
 TRAINER_FLOORS = [
     {"ablate", "power", "replay", "preflight.__main__"},
+    {"side_by_side"},
     {"run", "describe", "evaluate"},
     {"frozen", "portrait", "preflight.gate"},
     {"step", "preflight.of_trainer", "preflight.of_gym"},
