@@ -134,9 +134,9 @@ def plan(name: str, arms: Sequence[str], seeds: Sequence[int], settings: Mapping
     for what, given in (("arm", arms), ("seed", seeds)):
         if not given or len(set(given)) < len(given):
             raise ValueError(f"give at least one {what}, and each one once")
-    for name in OF_THE_ABLATION:
-        if name in settings:
-            raise ValueError(f"--{name.replace('_', '-')}: an ablation sets it by itself, leave it out")
+    for own in OF_THE_ABLATION:
+        if own in settings:
+            raise ValueError(f"--{own.replace('_', '-')}: an ablation sets it by itself, leave it out")
     ablation = Ablation(name, tuple(map(parse_arm, arms)), tuple(seeds), _found({**DEFAULTS, **settings}), 0)
     # Named alike, so that only what differs between arms does.
     common = replace(ablation.config(Arm("default", {}), seeds[0]), name="")
