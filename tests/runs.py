@@ -31,6 +31,7 @@ SMALL = RunConfig(
     max_new_tokens=4,
     max_turns=2,
     epochs=1,
+    mask_truncated=False,
 )
 
 

@@ -26,6 +26,7 @@ SMALL = (
     "--group-size=2",
     "--cohort-size=4",
     "--max-new-tokens=4",
+    "--no-mask-truncated",
     "--max-turns=2",
     "--epochs=1",
     "--model=start",
@@ -206,9 +207,9 @@ def test_as_many_runs_go_side_by_side_as_cores_and_gym_have_room_for(monkeypatch
 
 def test_flags_of_a_run_hold_for_all_arms() -> None:
     """Those of a preset as well, but for validations, which these runs do without."""
-    given, settings = parse_arguments(["--seeds=0", "--turn-cost=0.1", "--steps=4", "--mask-truncated"])
+    given, settings = parse_arguments(["--seeds=0", "--turn-cost=0.1", "--steps=4", "--no-mask-truncated"])
     assert given.seeds == "0"
-    assert settings == {"turn_cost": 0.1, "steps": 4, "mask_truncated": True}
+    assert settings == {"turn_cost": 0.1, "steps": 4, "mask_truncated": False}
 
     _, settings = parse_arguments(["--preset=smollm2-menu", "--steps=4"])
     assert (settings["model"], settings["steps"], settings["test_episodes"]) == ("smollm2", 4, 16)

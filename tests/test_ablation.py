@@ -40,7 +40,7 @@ def test_the_arms_with_names_change_one_field_at_most() -> None:
     [
         ("learning_rate=1e-3", {"learning_rate": 1e-3}),
         ("group_size=4", {"group_size": 4}),
-        ("mask_truncated=true", {"mask_truncated": True}),
+        ("mask_truncated=false", {"mask_truncated": False}),
         ("model=a=b", {"model": "a=b"}),
     ],
 )

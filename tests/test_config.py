@@ -20,10 +20,10 @@ def test_every_setting_has_a_docstring() -> None:
 def test_flags_set_fields_and_leave_the_others_out() -> None:
     """A flag that was not given is absent: --resume can tell it from one that was."""
     given, resume = parse_flags(
-        ["--steps", "2", "--learning-rate", "3e-4", "--mask-truncated", "--name", "x"]
+        ["--steps", "2", "--learning-rate", "3e-4", "--no-mask-truncated", "--name", "x"]
     )
 
-    assert given == {"steps": 2, "learning_rate": 3e-4, "mask_truncated": True, "name": "x"}
+    assert given == {"steps": 2, "learning_rate": 3e-4, "mask_truncated": False, "name": "x"}
     assert not resume
 
 
@@ -146,3 +146,10 @@ def test_a_setting_without_effect_is_refused_not_ignored(settings: dict[str, obj
         RunConfig(**settings)  # type: ignore[arg-type]
 
     assert needed in str(caught.value)
+
+
+def test_an_episode_in_the_menu_has_one_turn_for_each_call() -> None:
+    """Where nothing else is asked for; with the coding tools it is the gym that says how many."""
+    assert RunConfig().turn_limit == 4
+    assert RunConfig(max_turns=6).turn_limit == 6
+    assert RunConfig(toolset="coding").turn_limit == 0

@@ -101,7 +101,10 @@ def test_shares_have_each_item_once() -> None:
 async def _run(folder: Path, name: str, processes: int, **settings: Any) -> tuple[int, str, str]:
     """Makes a small run as a user does, over the gym whose endpoint lies in the folder."""
     launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m")
-    flags = [f"--{key.replace('_', '-')}={value}" for key, value in settings.items()]
+    flags = [
+        "--no-mask-truncated",
+        *(f"--{key.replace('_', '-')}={value}" for key, value in settings.items()),
+    ]
     process = await asyncio.create_subprocess_exec(
         *(
             sys.executable,

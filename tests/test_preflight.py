@@ -61,6 +61,7 @@ CONFIG = RunConfig(
     max_new_tokens=6,
     max_turns=3,
     epochs=1,
+    mask_truncated=False,
 )
 REWARDS = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]
 """Of two groups of three. Random weights solve nothing, so that what did well is made up."""

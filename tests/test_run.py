@@ -277,10 +277,11 @@ async def test_episodes_that_a_limit_cut_off_can_be_left_out(config: RunConfig) 
     """One turn is too few for any of them."""
     config = replace(config, name="x", steps=1, mask_truncated=True)
 
-    assert await run(config, False, _console(io.StringIO())) == FINISHED
+    assert await run(config, False, _console(file := io.StringIO())) == FINISHED
 
     (row,) = read_history(RUNS / "x" / "metrics.jsonl").steps
     assert (row.played, row.episodes) == (4, 0)
+    assert "no episode to learn from" in file.getvalue()
 
 
 async def test_the_last_step_can_be_reported_without_a_choice(config: RunConfig) -> None:

@@ -29,7 +29,7 @@ def test_a_run_is_never_written_over(tmp_path: Path) -> None:
 
 def test_a_run_is_opened_with_its_own_settings(tmp_path: Path) -> None:
     """Flags need not be given again."""
-    config = RunConfig(name="x", steps=2, mask_truncated=True)
+    config = RunConfig(name="x", steps=2, mask_truncated=False)
     make_run(config, {"torch": "2"}, tmp_path)
 
     assert open_run({"name": "x", "steps": 2}, tmp_path)[1:] == (config, {"torch": "2"})

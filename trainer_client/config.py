@@ -21,6 +21,8 @@ IMPORTANCE = ("none", "truncated", "masked")
 CURRICULA = ("uniform", "pass_rate")
 REPORTED = ("chosen", "last")
 TRACKERS = ("", "tensorboard", "trackio")
+MENU_TURNS = 4
+"""Turns of an episode in the menu, where nothing else is asked for: read, edit, test, submit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class RunConfig:
     """Where rows of metrics also go: tensorboard or trackio (extras of the same names); left out, to the run folder
     alone."""
     max_turns: int = 0
-    """Turns per episode at most; 0 for the toolset's own."""
+    """Turns per episode at most; 0 for 4 in the menu, one of each call, and for the toolset's own in coding."""
     max_edits: int = 0
     """Successful edits per episode at most; 0 for the toolset's own, -1 for any number."""
     model: str = ""
@@ -116,8 +118,9 @@ class RunConfig:
     rises in a straight line from 0 to 1 and stays there (the soft overlong punishment of DAPO); with both at 0 none."""
     length_limit_tokens: int = 0
     """Sampled tokens of an episode from which on the whole penalty of 1 is subtracted from its reward."""
-    mask_truncated: bool = False
-    """Learn nothing from episodes that a limit cut off; they still count in the baseline of their group."""
+    mask_truncated: bool = True
+    """Learn nothing from episodes that a limit cut off; they still count in the baseline of their group. What such an
+    episode did after its repair has no part in its reward, and learned from it grows at random."""
     advantage: str = "mean"
     """How an episode is compared with its group: mean (reward less the mean of the group), mean_std (that divided by
     the standard deviation of the group) or leave_one_out (reward less the mean of the others)."""
@@ -183,6 +186,11 @@ class RunConfig:
     microbatch_tokens: int = 2048
     """Tokens that pass the model at once, with what sequences begin with in common counted once. Bounds memory; no
     influence on the loss beyond rounding."""
+
+    @property
+    def turn_limit(self) -> int:
+        """Turns per episode at most; 0 for the toolset's own."""
+        return self.max_turns or (MENU_TURNS if self.toolset == "menu" else 0)
 
     def __post_init__(self) -> None:
         """Raises ValueError that says which field to change, and how."""

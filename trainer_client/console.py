@@ -117,6 +117,8 @@ class RunConsole:
             line.append(f"  public only {row.behaviour.public_only:.0%}", style="yellow")
         if row.update.sampler_gap > GAP_LIMIT:
             line.append(f"  gap {row.update.sampler_gap:.0e}", style="yellow")
+        if not row.episodes:
+            line.append("  no episode to learn from: see --mask-truncated, --refill-rounds", style="yellow")
         if row.lost:
             line.append(f"  {row.lost} episodes lost", style="yellow")
         if row.replayed:

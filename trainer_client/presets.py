@@ -12,6 +12,7 @@ _QWEN3: Mapping[str, Any] = {
     "epochs": 1,
     "learning_rate": 1e-6,
     "adam_epsilon": 1e-8,
+    "mask_truncated": False,
 }
 _SMOLLM2: Mapping[str, Any] = {
     "model": "smollm2",
@@ -26,6 +27,7 @@ _SMOLLM2: Mapping[str, Any] = {
     "epochs": 1,
     "learning_rate": 1e-5,
     "adam_epsilon": 1e-8,
+    "mask_truncated": False,
     "validation_episodes": 8,
 }
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -34,6 +36,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         **_QWEN3,
         "toolset": "menu",
         "steps": 30,
+        "max_turns": 6,
         "max_new_tokens": 64,
         "max_context_tokens": 2048,
         "cohort_size": 64,
@@ -58,6 +61,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "steps": 24,
         "validate_every": 8,
         "test_episodes": 16,
+        "max_turns": 6,
         "max_new_tokens": 24,
     },
     "smollm2-coding": {

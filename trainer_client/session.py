@@ -187,7 +187,7 @@ def rollout_settings(
         toolset=config.toolset,
         fingerprint=tokenizer.fingerprint,
         max_context_tokens=context_tokens(config, model),
-        max_turns=config.max_turns,
+        max_turns=config.turn_limit,
         max_edits=config.max_edits,
         cohort_size=config.cohort_size,
         continuous_batching=config.continuous_batching or config.sampler == "vllm",

@@ -238,7 +238,12 @@ async def bare_loop(model_folder, config):
         loaded = load_model(model_folder)
         tokenizer = await register(gym, loaded)
         settings = RolloutSettings(
-            config.seed, config.toolset, tokenizer.fingerprint, 1024, cohort_size=config.cohort_size
+            config.seed,
+            config.toolset,
+            tokenizer.fingerprint,
+            1024,
+            config.turn_limit,
+            cohort_size=config.cohort_size,
         )
         tasks = [task.task_id for task in await gym.list_tasks(config.suite, "train")]
         optimizer = make_optimizer(loaded.model, config)
@@ -250,9 +255,9 @@ async def bare_loop(model_folder, config):
                 await play_groups(gym, policy, choose_groups(tasks, config, step), settings)
             ).trajectories
             rewards = [shaped_reward(episode, config) for episode in played]
-            update_policy(
-                loaded.model, optimizer, collate(played, turn_advantages(played, rewards, config)), config
-            )
+            advantages = turn_advantages(played, rewards, config)
+            learned = [each for each in zip(played, advantages, strict=True) if not each[0].outcome.truncated]
+            update_policy(loaded.model, optimizer, collate(*zip(*learned, strict=True)), config)
     return loaded.model
 
 
