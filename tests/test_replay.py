@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import trainer_client
 from tests.runs import SMALL, place_of_runs, run_whole
+from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.metrics import read_history
 from trainer_client.models.tiny import build_tiny
@@ -160,6 +162,16 @@ def test_a_run_that_is_not_there_is_named(
     assert main(["nowhere"]) == 1
 
     assert "no run runs/nowhere" in capsys.readouterr().err
+
+
+def test_the_run_that_comes_with_the_project_is_the_default_run_and_can_be_repeated() -> None:
+    """What the documents show is what a user's first run makes."""
+    recorded = open_record(str(Path(trainer_client.__file__).parent / "main_run"))
+
+    assert recorded.config == RunConfig(name="main")
+    assert [row.step for row in recorded.history.steps] == list(range(1, 61))
+    assert all(row.fingerprint for row in recorded.history.steps)
+    assert settings_of(recorded, None, None).steps == 60
 
 
 async def test_a_folder_elsewhere_can_be_repeated(run: RunFolder, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_sequences_and_first_edits_are_told_of_the_test_tasks(tmp_path: Path) ->
     assert "<td>0.01</td>" in report
 
 
-@pytest.mark.parametrize("run", ["main_run", "smollm2_runs/menu", "smollm2_runs/coding"])
+@pytest.mark.parametrize("run", ["smollm2_runs/menu", "smollm2_runs/coding"])
 def test_the_record_of_an_earlier_version_is_read(run: str, tmp_path: Path) -> None:
     """What it did not count is not known: a dash in the report, not 0."""
     folder = Path(report_module.__file__).parent / run
