@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,25 @@ def test_the_tables_show_what_was_done() -> None:
 
     for shown in ("0.25", "groups of 2 with gradient", "0.500", "read > submit", "75%", "not_read 0.25"):
         assert shown in file.getvalue()
+
+
+def test_names_of_edits_are_whole_in_a_narrow_terminal() -> None:
+    families = ("compare", "init", "minmax", "range", "zero")
+    edits = (
+        "edit add_zero_guard",
+        "edit fix_comparison",
+        "edit hardcode_tests",
+        "edit swap_minmax",
+        "no edit",
+    )
+    portrait = _portrait()
+    row = replace(portrait.evaluation, first_edits={family: dict.fromkeys(edits, 1) for family in families})
+    file = io.StringIO()
+
+    show(replace(portrait, evaluation=row), Console(file=file, width=80))
+
+    for name in (*families, *edits):
+        assert name in file.getvalue()
 
 
 def test_entropy_is_a_mean_over_all_sampled_tokens(tmp_path: Path) -> None:

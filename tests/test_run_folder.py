@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainer_client.config import RunConfig
-from trainer_client.run_folder import changes, make_run, name_run, open_run
+from trainer_client.run_folder import changes, find_run, make_run, name_run, open_run
 
 
 def test_a_run_without_a_name_gets_one_that_is_free(tmp_path: Path) -> None:
@@ -41,6 +41,19 @@ def test_a_run_that_is_not_there_cannot_be_gone_on_with(tmp_path: Path) -> None:
     """Resuming never starts a run."""
     with pytest.raises(FileNotFoundError, match="no run"):
         open_run({"name": "x"}, tmp_path)
+
+
+def test_a_run_is_found_by_its_name_and_wherever_its_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(RunConfig(name="x"), {})
+    make_run(RunConfig(name="x"), {}, tmp_path / "elsewhere")
+
+    assert find_run("x").path.resolve() == tmp_path / "runs" / "x"
+    assert find_run("elsewhere/x").path.resolve() == tmp_path / "elsewhere" / "x"
+    with pytest.raises(FileNotFoundError, match="no run runs/y"):
+        find_run("y")
 
 
 def test_a_run_of_a_version_with_other_settings_is_refused_by_their_names(tmp_path: Path) -> None:

@@ -332,6 +332,10 @@ class RunConfig:
             "kl_estimator": (self.kl_coefficient > 0, "kl_coefficient above 0"),
             "entropy_step": (self.entropy_target > 0, "entropy_target above 0"),
             "importance_cap": (self.importance != "none", "importance truncated or masked"),
+            # In the first update on a batch every ratio is exactly 1.
+            "clip_low": (self.epochs > 1, "epochs above 1"),
+            "clip_high": (self.epochs > 1, "epochs above 1"),
+            "dual_clip": (self.epochs > 1, "epochs above 1"),
             "validation_episodes": (self.report == "chosen", "report chosen"),
         }
         defaults = {field.name: field.default for field in fields(self)}

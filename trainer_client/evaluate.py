@@ -14,7 +14,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from transformers.utils.logging import disable_progress_bar
 
@@ -30,7 +29,7 @@ from trainer_client.metrics import Evaluation, History, append_row, choose, read
 from trainer_client.portrait import Portrait, score, show
 from trainer_client.report import write_report
 from trainer_client.result import CHOSEN, LAST, LOOK, START, later_looks, result_of
-from trainer_client.run_folder import RunFolder, append_episodes, open_run, write_result
+from trainer_client.run_folder import RunFolder, append_episodes, find_run, read_settings, write_result
 from trainer_client.session import make_repeatable
 from trainer_client.trajectory import Trajectory
 from trainer_client.transcripts import keep_transcripts, transcribe_failures
@@ -63,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given.episodes is not None and given.episodes < 1:
             raise ValueError(f"episodes is {given.episodes}: set it to 1 or more")
-        folder, config, record = open_run({"name": Path(given.run).name})
+        folder = find_run(given.run)
+        config, record = read_settings(folder)
         disable_progress_bar()
         make_repeatable(config)
         portrait = asyncio.run(

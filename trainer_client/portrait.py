@@ -135,11 +135,12 @@ def _sequences(row: Evaluation) -> Table:
 
 
 def _first_edits(row: Evaluation) -> Table:
-    edits = sorted({edit for counts in row.first_edits.values() for edit in counts})
-    table = _table("first edit", *edits)
-    for family, counts in row.first_edits.items():
-        total = sum(counts.values())
-        table.add_row(family, *(f"{counts[edit] / total:.0%}" if edit in counts else "-" for edit in edits))
+    # A column for each family: the names of edits are too long to stand beside each other.
+    totals = {family: sum(counts.values()) for family, counts in row.first_edits.items()}
+    table = _table("first edit", *totals)
+    for edit in sorted({edit for counts in row.first_edits.values() for edit in counts}):
+        shares = (row.first_edits[family].get(edit, 0) / total for family, total in totals.items())
+        table.add_row(edit, *(f"{share:.0%}" if share else "-" for share in shares))
     return table
 
 

@@ -29,7 +29,7 @@ from trainer_client.errors import GymError
 from trainer_client.gym import GymClient
 from trainer_client.metrics import ColdStart, Evaluation, History, Row, StepRow, read_history
 from trainer_client.run import FAILED, INTERRUPTED, learn, start_cold
-from trainer_client.run_folder import RUNS, RunFolder, changes, read_settings
+from trainer_client.run_folder import RUNS, RunFolder, changes, find_run, read_settings
 from trainer_client.session import make_repeatable, prepare
 
 SAME, DIFFERENT = 0, 3
@@ -125,13 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def open_record(run: str) -> Recorded:
     """Reads what a run has written down. Raises FileNotFoundError where there is no such run."""
-    for path in (RUNS / run, Path(run)):
-        if (path / "config.json").exists():
-            folder = RunFolder(path)
-            return Recorded(folder, *read_settings(folder), read_history(folder.metrics))
-    raise FileNotFoundError(
-        f"there is no run {RUNS / run}, and no folder {run} with a config.json: name a run in {RUNS}/"
-    )
+    folder = find_run(run)
+    return Recorded(folder, *read_settings(folder), read_history(folder.metrics))
 
 
 def settings_of(recorded: Recorded, threads: int | None, steps: int | None) -> RunConfig:

@@ -111,6 +111,16 @@ def open_run(given: Mapping[str, Any], runs: Path = RUNS) -> tuple[RunFolder, Ru
     return folder, resumed(config, dict(given)), record
 
 
+def find_run(run: str) -> RunFolder:
+    """Returns the folder of a run by its name below runs/, or by its path. Raises FileNotFoundError where it is not."""
+    for path in (RUNS / run, Path(run)):
+        if (path / "config.json").exists():
+            return RunFolder(path)
+    raise FileNotFoundError(
+        f"there is no run {RUNS / run}, and no folder {run} with a config.json: name a run in {RUNS}/"
+    )
+
+
 def read_settings(folder: RunFolder) -> tuple[RunConfig, dict[str, str]]:
     """Reads config.json: the settings of a run, and the facts beside them.
 

@@ -196,13 +196,13 @@ def companions(model: PreTrainedModel, few: Batch, config: RunConfig) -> Check:
 def ratios_and_microbatches(trial: PreTrainedModel, few: Batch, config: RunConfig) -> list[Check]:
     """Without a step every ratio is 1, and the gradient is that of the batch, however it is split."""
     # A clip of no width at all counts each token whose ratio is not exactly 1, on the side that is clipped.
-    narrow = _bare(config, clip_low=1e-12, clip_high=1e-12, max_grad_norm=1e30)
+    bare = _bare(config, max_grad_norm=1e30)
     first, second = Watcher(trial), Watcher(trial)
-    stats = update_policy(trial, first, few, replace(narrow, epochs=2))
+    stats = update_policy(trial, first, few, replace(bare, epochs=2, clip_low=1e-12, clip_high=1e-12))
     off = round(stats.clip_fraction * 2 * stats.tokens)
     everything = range(len(few.token_ids))
     whole = len(pack(few, everything, config.microbatch_tokens)) < len(few.token_ids)
-    update_policy(trial, second, few, replace(narrow, epochs=1, microbatch_tokens=1 if whole else ONE_LINE))
+    update_policy(trial, second, few, replace(bare, epochs=1, microbatch_tokens=1 if whole else ONE_LINE))
     assert first.gradient is not None
     assert second.gradient is not None
     difference = ((first.gradient - second.gradient).norm() / first.gradient.norm()).item()
@@ -305,7 +305,7 @@ def _near(name: str, difference_N: Tensor, exact: bool) -> Check:
 
 
 def _bare(config: RunConfig, **changes: Any) -> RunConfig:
-    """Returns the settings without the terms of the loss that do not come from the advantage."""
+    """Returns the settings with the terms of the loss that come from the advantage alone, and the default clip."""
     default = RunConfig()
     return replace(
         config,
@@ -316,5 +316,8 @@ def _bare(config: RunConfig, **changes: Any) -> RunConfig:
         entropy_bonus=0.0,
         entropy_target=0.0,
         entropy_step=default.entropy_step,
+        clip_low=default.clip_low,
+        clip_high=default.clip_high,
+        dual_clip=default.dual_clip,
         **changes,
     )
