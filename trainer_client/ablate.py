@@ -256,7 +256,7 @@ def describe(ablation: Ablation, folder: Path, unfinished: int, jobs: int) -> st
     total = len(ablation.configs)
     done = f", {total - unfinished} of them finished" if unfinished < total else ""
     return (
-        f"{folder}: {len(ablation.arms)} arms x {len(ablation.seeds)} seeds, {total} runs of "
+        f"{folder}: {len(ablation.arms)} arms x {len(ablation.seeds)} seed{'s' * (len(ablation.seeds) > 1)}, {total} runs of "
         f"{ablation.settings['steps']} steps{done}, {jobs} at a time"
     )
 

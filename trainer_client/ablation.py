@@ -311,7 +311,7 @@ TABLE_HEAD = (
     "each seed",
     "seed sd",
     "public tests only",
-    "the same in training",
+    "public only in training",
     "training reward",
     "training pass",
     "training entropy",

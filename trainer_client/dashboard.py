@@ -171,18 +171,32 @@ def _behaviour(axes: Axes, history: History) -> None:
 
 
 def _entropy(axes: Axes, history: History, target: float) -> None:
-    axes.set_title("Entropy on sampled tokens (nats)")
-    _line(axes, history, lambda row: row.update.entropy, BLUE)
+    axes.set_title("Entropy (nats)")
+    if any(row.sampled_entropy is not None for row in history.steps):
+        _line(axes, history, _sampled_entropy, ORANGE, "all sampled tokens, estimated")
+    _line(axes, history, lambda row: row.update.entropy, BLUE, "tokens learned from")
     if target:
         axes.axhline(target, color=GREEN, linewidth=1.2, linestyle="--", label=f"target {target:g}")
-        axes.legend(loc="upper right", borderaxespad=0.2)
-    axes.set_ylim(0, max(axes.get_ylim()[1], 1.25 * target))
+    axes.legend(loc="upper right", ncols=2, borderaxespad=0.2)
+    axes.set_ylim(0, max(axes.get_ylim()[1] * 1.15, 1.25 * target))
+
+
+def _sampled_entropy(row: StepRow) -> float:
+    # Rows of an earlier version leave a gap.
+    return float("nan") if row.sampled_entropy is None else row.sampled_entropy
 
 
 def _zero_advantage(axes: Axes, history: History) -> None:
-    axes.set_title("Share of groups without advantage")
-    _line(axes, history, lambda row: row.zero_advantage_share, BLUE)
-    axes.set_ylim(-0.02, 1.02)
+    axes.set_title("Share that teaches nothing")
+    if any(row.played > row.episodes for row in history.steps):
+        _line(axes, history, _left_out, ORANGE, "episodes not learned from")
+    _line(axes, history, lambda row: row.zero_advantage_share, BLUE, "groups without advantage")
+    _from_0_to_1(axes)
+
+
+def _left_out(row: StepRow) -> float:
+    # Rows of an earlier version do not say how many were played.
+    return 1 - row.episodes / row.played if row.played else 0.0
 
 
 def _kl(axes: Axes, history: History) -> None:

@@ -89,11 +89,15 @@ class StepRow:
     """Cohorts that were played again because the gym had lost one of their episodes."""
     seconds: Seconds
     played: int = 0
-    """Episodes that were played for it; more than were learned from where silent groups were replaced."""
+    """Episodes that were played for it; more than were learned from where some were cut off, or silent groups were
+    replaced."""
     tasks: tuple[TaskCount, ...] = ()
     """How each task went in all groups that were played, in the order of their names."""
     entropy_bonus: float = 0.0
     """Weight of the entropy in the objective of this step."""
+    sampled_entropy: float | None = None
+    """Entropy in nats over all sampled tokens, those of episodes that are not learned from included: estimated, without
+    bias, as the mean of -log p of what was sampled. None in a row of an earlier version."""
     fingerprint: Fingerprint | None = None
     """What the step was made of and led to; None in a row of an earlier version."""
 

@@ -112,6 +112,9 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
         console.doing("connecting to the gym")
         async with GymClient.connect(on_notice=console.notice) as gym:
             session = await prepare(config, resume, gym, console, world)
+            if not resume:
+                size = f"{config.tasks_per_step} x {config.group_size}"
+                console.say(f"{session.folder.path}: {config.steps} steps of {size} episodes")
             try:
                 with watched(session) as session:
                     await start_cold(session)

@@ -131,8 +131,8 @@ def read_settings(folder: RunFolder) -> tuple[RunConfig, dict[str, str]]:
     unknown = content["config"].keys() - {field.name for field in fields(RunConfig)}
     if unknown:
         raise ValueError(
-            f"{path} has settings that are not known any more ({', '.join(sorted(unknown))}): go on with the run in "
-            "the version that began it, or start a new one"
+            f"{path} has settings that are not known any more ({', '.join(sorted(unknown))}): use it with the "
+            "version that made it, or start a new run"
         )
     return RunConfig(**content["config"]), dict(content["record"])
 

@@ -154,9 +154,6 @@ async def prepare(
         if world.is_first:
             make_run(config, record, runs)
             write_rules(folder.path, rules_of(config))
-        console.say(
-            f"{folder.path}: {config.steps} steps of {config.tasks_per_step} x {config.group_size} episodes"
-        )
     if world.is_first and not begun and not config.demonstrations:
         save_checkpoint(folder.checkpoints, 0, loaded.model, optimizer, start)
     settings = rollout_settings(config, loaded.model, tokenizer, world)

@@ -1,6 +1,7 @@
 """One training step: its episodes are played, its turns are credited, the policy is moved."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from time import perf_counter
 
 from transformers import PreTrainedModel
@@ -104,6 +105,7 @@ def learn_step(session: Session, step: int, played: Played, reference: PreTraine
         played=len(episodes),
         tasks=count_tasks(episodes),
         entropy_bonus=bonus,
+        sampled_entropy=-fmean(value for episode in episodes for value in episode.logprobs),
         fingerprint=Fingerprint(
             groups=hash_groups(episodes),
             tokens=hash_tokens(episodes),
