@@ -255,8 +255,9 @@ def describe(ablation: Ablation, folder: Path, unfinished: int, jobs: int) -> st
     """Returns what is going to happen, in a line."""
     total = len(ablation.configs)
     done = f", {total - unfinished} of them finished" if unfinished < total else ""
+    seeds = f"{len(ablation.seeds)} seed{'s' * (len(ablation.seeds) > 1)}"
     return (
-        f"{folder}: {len(ablation.arms)} arms x {len(ablation.seeds)} seed{'s' * (len(ablation.seeds) > 1)}, {total} runs of "
+        f"{folder}: {len(ablation.arms)} arms x {seeds}, {total} runs of "
         f"{ablation.settings['steps']} steps{done}, {jobs} at a time"
     )
 
