@@ -279,20 +279,22 @@ def test_long_work_has_a_bar_with_the_time_that_is_left() -> None:
 
 
 def test_a_run_without_validations_shows_its_last_evaluation(tmp_path: Path) -> None:
-    """The picture differs from that of the run without it, and from one with a target of the entropy."""
+    """The picture differs from that of the run without it, and by all else that a run may have."""
     history = make_history(3)
     history.evaluations = []
-    pictures = [tmp_path / f"{number}.png" for number in range(4)]
+    pictures = [tmp_path / f"{number}.png" for number in range(5)]
     draw_dashboard(history, pictures[0], "x")
     history.evaluations = [make_evaluation(RAW, 0)]
     draw_dashboard(history, pictures[1], "x")
     history.evaluations = [make_evaluation(LAST, 3)]
     draw_dashboard(history, pictures[2], "x")
     draw_dashboard(history, pictures[3], "x", entropy_target=0.3)
+    history.steps = [replace(row, played=128, sampled_entropy=0.6) for row in history.steps]
+    draw_dashboard(history, pictures[4], "x", entropy_target=0.3)
 
     shown = [path.read_bytes() for path in pictures]
     assert shown[0] == shown[1]
-    assert len(set(shown[1:])) == 3
+    assert len(set(shown[1:])) == 4
 
 
 def test_without_a_terminal_there_is_one_plain_line_per_step() -> None:

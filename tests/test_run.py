@@ -67,6 +67,9 @@ async def test_a_small_run_leaves_everything_behind(config: RunConfig) -> None:
     evaluated = sum(task.episodes for row in history.evaluations for task in row.tasks)
     assert len({row["episode_id"] for row in episodes}) == len(episodes) == played + evaluated
     assert all(len(row["record_sha256"]) == 64 for row in episodes)
+    for row in history.steps:
+        # Random weights sample nearly evenly, so that few tokens tell the entropy.
+        assert row.sampled_entropy == pytest.approx(row.update.entropy, abs=0.3)
     assert "Stopping rules" in (RUNS / "x" / "report.html").read_text()
     assert "difference, paired" in file.getvalue()
     assert "Stopping    (a) " in file.getvalue()
