@@ -1,6 +1,7 @@
 """Ablations as a user runs them: processes that learn from a gym in this one."""
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -12,12 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.conftest import fake_sandbox, gym_over
+from tests.rows import make_evaluation, make_row
 from trainer_client.ablate import choose_jobs, find_ablation, lock, parse_arguments
 from trainer_client.ablation import Ablation, plan, read_ablation, read_results, write_ablation
+from trainer_client.config import RunConfig
+from trainer_client.metrics import append_row
 from trainer_client.models.tiny import build_tiny
-from trainer_client.run_folder import RUNS
+from trainer_client.result import LAST, RAW, START
+from trainer_client.run_folder import RUNS, make_run
+from trainer_client.side_by_side import LOOK_SECONDS, Runs
 
 SMALL = (
     "--steps=3",
@@ -203,6 +210,26 @@ def test_as_many_runs_go_side_by_side_as_cores_and_gym_have_room_for(monkeypatch
     for ablation, asked in ((new, 7), (ABLATION, 3)):
         with pytest.raises(ValueError, match=f"--jobs is {asked}"):
             choose_jobs(ablation, asked, room=6)
+
+
+async def test_the_time_left_of_runs_with_a_cold_start_does_not_run_below_0(tmp_path: Path) -> None:
+    """They evaluate once more than others."""
+    config = RunConfig(name="a", steps=1, demonstrations=1, report="last")
+    metrics = make_run(config, {}, tmp_path / RUNS).metrics
+    rows = [make_row(1), *(make_evaluation(label, 0) for label in (RAW, START, LAST))]
+    for row in rows[:-1]:
+        append_row(metrics, row)
+    file = io.StringIO()
+    runs = Runs(tmp_path, [config], 0, Console(file=file, force_terminal=True, width=120))
+    watching = asyncio.create_task(runs._watch())
+    await asyncio.sleep(LOOK_SECONDS / 2)
+    append_row(metrics, rows[-1])
+    await asyncio.sleep(3 * LOOK_SECONDS)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+    assert "0:00 left" in file.getvalue()
+    assert "-1:" not in file.getvalue()
 
 
 def test_flags_of_a_run_hold_for_all_arms() -> None:

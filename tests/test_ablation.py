@@ -27,6 +27,7 @@ from trainer_client.config import RunConfig
 from trainer_client.forest import draw_forest
 from trainer_client.metrics import History
 from trainer_client.statistics import task_interval
+from trainer_client.update import NOTHING_LEARNED
 
 
 def test_the_arms_with_names_change_one_field_at_most() -> None:
@@ -161,6 +162,7 @@ def test_late_figures_are_those_of_the_last_five_steps() -> None:
         )
         for step in range(1, 11)
     ]
+    steps[-1] = replace(steps[-1], update=NOTHING_LEARNED)
     last = replace(
         make_evaluation("test/last", 10, 4),
         behaviour=replace(BEHAVIOUR, public_only=0.75),
@@ -170,6 +172,7 @@ def test_late_figures_are_those_of_the_last_five_steps() -> None:
     run = seed_run(0, History(steps, [make_evaluation("test/start", 0, 2), last]), "ab")
 
     assert run.reward_late == pytest.approx(0.8)
+    assert run.entropy_late == pytest.approx(0.5), "step 10 learned nothing, and has none"
     assert (run.public_only, run.public_only_late) == (0.75, 1.0)
     assert run.pass_at_1 == pytest.approx(0.25)
     assert run.first_edits == {"a": 4, "b": 2}

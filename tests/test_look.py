@@ -86,6 +86,16 @@ def test_a_step_without_a_checkpoint_is_named(record: RunFolder, capsys: pytest.
     assert "step-000, step-002, step-004" in capsys.readouterr().err
 
 
+def test_a_folder_elsewhere_is_not_taken_for_the_run_of_its_name(
+    record: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = make_run(RunConfig(name="x"), {}, tmp_path / "elsewhere")
+
+    assert main([str(elsewhere.path), "--step", "3"]) == 1
+
+    assert f"there is no {elsewhere.checkpoints}" in capsys.readouterr().err
+
+
 @pytest.fixture
 async def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunFolder]:
     """A small run that is finished, and a gym."""

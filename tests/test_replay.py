@@ -1,5 +1,6 @@
 """A run that is repeated from its record, over a gym in this process."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from trainer_client.console import RunConsole
 from trainer_client.metrics import read_history
 from trainer_client.models.tiny import build_tiny
 from trainer_client.replay import DIFFERENT, SAME, main, open_record, replay, settings_of
+from trainer_client.run import INTERRUPTED
 from trainer_client.run_folder import RUNS, RunFolder
 
 
@@ -43,6 +45,13 @@ def change_setting(folder: RunFolder, **settings: Any) -> None:
     content = json.loads(path.read_text())
     content["config"] |= settings
     path.write_text(json.dumps(content))
+
+
+def stop(row: object) -> None:
+    """What Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task
+    task.cancel()
 
 
 def table_of(said: str) -> dict[str, str]:
@@ -100,6 +109,37 @@ async def test_a_step_that_was_altered_is_the_one_that_is_reported(run: RunFolde
 
     assert code == DIFFERENT
     assert table_of(said) == {"groups": "none", "tokens": "2", "weights": "none"}
+
+
+async def test_a_record_with_a_row_missing_is_repeated_up_to_it(run: RunFolder) -> None:
+    rows = run.metrics.read_text().splitlines(keepends=True)
+    third = next(row for row in rows if '"step": 2, "reward"' in row).replace('"step": 2', '"step": 3', 1)
+    run.metrics.write_text("".join(row for row in rows if '"step": 2, "reward"' not in row) + third)
+
+    code, said = await repeat()
+
+    assert code == SAME
+    assert "no row of step 2, and rows after it: it is repeated up to step 1" in said
+    with pytest.raises(ValueError, match="between 1 and 1"):
+        settings_of(open_record("x"), None, 2)
+
+
+async def test_a_replay_that_is_stopped_says_how_far_it_came(run: RunFolder) -> None:
+    """One that is stopped before step 1 leaves nothing behind."""
+    recorded, file = open_record("x"), StringIO()
+    config = settings_of(recorded, None, None)
+    console = RunConsole(config.steps, Console(file=file, width=120))
+    console.step = stop  # type: ignore[method-assign]
+
+    assert await replay(recorded, config, console) == INTERRUPTED
+    assert "Outcome     1 steps: nothing differs" in file.getvalue()
+    assert not (RUNS / "x-replay" / "checkpoints").exists()
+
+    console = RunConsole(config.steps, Console(file=file, width=120))
+    console.doing = lambda what, *of: what == "preflight" and stop(None)  # type: ignore[method-assign]
+    config = settings_of(recorded, None, None)
+    assert await replay(recorded, config, console) == INTERRUPTED
+    assert not (RUNS / config.name).exists()
 
 
 async def test_other_facts_are_named_first(run: RunFolder) -> None:
@@ -162,6 +202,18 @@ def test_a_run_that_is_not_there_is_named(
     assert main(["nowhere"]) == 1
 
     assert "no run runs/nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ['{"model_type": "llama"}', '{"config": {"na', "[]"])
+def test_a_folder_that_is_not_that_of_a_run_is_named(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model has a config.json too."""
+    (tmp_path / "config.json").write_text(content)
+
+    assert main([str(tmp_path)]) == 1
+
+    assert f"{tmp_path}/config.json" in capsys.readouterr().err
 
 
 def test_the_run_that_comes_with_the_project_is_the_default_run_and_can_be_repeated() -> None:

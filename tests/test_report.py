@@ -21,6 +21,7 @@ from trainer_client.result import CHOSEN, LAST, RAW, START, result_of
 from trainer_client.run_folder import RunFolder
 from trainer_client.statistics import Interval
 from trainer_client.transcripts import Answer, SaidTurn, Transcript, keep_transcripts
+from trainer_client.update import NOTHING_LEARNED
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -276,6 +277,35 @@ def test_long_work_has_a_bar_with_the_time_that_is_left() -> None:
 
     assert "━" in file.getvalue()
     assert "0:00 left" in file.getvalue()
+
+
+def test_equal_work_that_begins_anew_has_a_time_of_its_own() -> None:
+    """Two evaluations of the same size, one after the other: the first one's time says nothing of the second's."""
+    file = io.StringIO()
+    console = RunConsole(60, Console(file=file, force_terminal=True, width=100))
+    with console.live():
+        console.doing("test/start", 0, 1000)
+        time.sleep(0.3)
+        console.doing("test/start", 1000, 1000)
+        console.doing("test/chosen", 0, 1000)
+        console.doing("test/chosen", 1, 1000)
+        time.sleep(0.2)
+
+    assert "0:00 left" in file.getvalue()
+    assert not re.search(r"[1-9]:\d\d left", file.getvalue())
+
+
+def test_an_entropy_that_was_not_seen_is_not_drawn_as_none(tmp_path: Path) -> None:
+    """Of a step that had nothing to learn from; the same picture, whatever stands there."""
+    shown = []
+    for entropy in (0.0, 0.9):
+        history = make_history(3)
+        unseen = replace(NOTHING_LEARNED, entropy=entropy)
+        history.steps[1] = replace(history.steps[1], episodes=0, update=unseen)
+        draw_dashboard(history, tmp_path / "x.png", "x")
+        shown.append((tmp_path / "x.png").read_bytes())
+
+    assert shown[0] == shown[1]
 
 
 def test_a_run_without_validations_shows_its_last_evaluation(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tests.rows import COLD_START, make_evaluation, make_row
 from trainer_client import tracking
 from trainer_client.config import RunConfig
-from trainer_client.tracking import open_tracker, require, scalars
+from trainer_client.tracking import SteadyLog, Tracker, open_tracker, require, scalars
+from trainer_client.update import NOTHING_LEARNED
 
 TENSORBOARD, TRACKIO = (f"the extra {name} is not installed" for name in ("tensorboard", "trackio"))
 
@@ -24,6 +26,29 @@ def test_every_number_of_a_step_has_a_name() -> None:
     assert found["seconds/sampling"] == 1.0
     assert "step" not in found
     assert not any(name.startswith(("fingerprint", "tasks")) for name in found)
+
+
+def test_of_a_step_that_learned_nothing_no_update_is_written() -> None:
+    found = scalars(replace(make_row(3), episodes=0, update=NOTHING_LEARNED))
+
+    assert found["reward"] == 0.5
+    assert not any(name.startswith("update") for name in found)
+
+
+def test_a_log_that_fails_is_told_once_and_stops_nothing() -> None:
+    """Neither in a step nor when it is closed."""
+
+    def full(*of: object) -> None:
+        raise OSError("disk full")
+
+    said: list[str] = []
+    log = SteadyLog(Tracker(full, full, ""), said.append)
+    log.log(make_row(1))
+    log.log(make_row(2))
+    log.close()
+
+    assert len(said) == 1
+    assert "disk full" in said[0]
 
 
 def test_an_evaluation_is_its_pass_rate_with_the_interval() -> None:

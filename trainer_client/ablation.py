@@ -193,7 +193,7 @@ class SeedRun:
     public_only_late: float
     """Share of training episodes that pass every public test and not every hidden one, late."""
     entropy_late: float
-    """Entropy on sampled tokens in nats, late."""
+    """Entropy on sampled tokens in nats, late, of the steps that learned from any."""
     weights_sha256: str
     first_edits: dict[str, int] = field(default_factory=dict)
     """What the first edit of the held-out episodes was, and in how many, the most frequent first."""
@@ -262,7 +262,7 @@ def seed_run(seed: int, history: History, weights_sha256: str) -> SeedRun:
         reward_late=fmean(row.reward for row in late),
         pass_rate_late=fmean(row.pass_rate for row in late),
         public_only_late=fmean(row.behaviour.public_only for row in late),
-        entropy_late=fmean(row.update.entropy for row in late),
+        entropy_late=fmean([row.update.entropy for row in late if row.update.tokens] or [0.0]),
         weights_sha256=weights_sha256,
         first_edits=dict(sum(map(Counter, last.first_edits.values()), Counter[str]()).most_common()),
     )

@@ -42,6 +42,8 @@ class RunConsole:
         self._status: Status | None = None
         self._work = (0, 0, monotonic())
         """How much the work under way is in all, how much was done when it began, and when that was."""
+        self._done = 0
+        """How much of it was done when that was last said."""
 
     @contextmanager
     def live(self) -> Iterator[None]:
@@ -57,8 +59,9 @@ class RunConsole:
         if not total:
             self._status.update(Text(what, style="dim"))
             return
-        if self._work[0] != total or done < self._work[1]:
+        if self._work[0] != total or done < self._done:
             self._work = (total, done, monotonic())
+        self._done = done
         _, begun_at, begun = self._work
         seconds = (monotonic() - begun) / (done - begun_at) * (total - done) if done > begun_at else None
         line = Table.grid(padding=(0, 2, 0, 0))
@@ -107,7 +110,7 @@ class RunConsole:
         line.append("  reward ")
         line.append(f"{row.reward:.2f}", style="bold blue")
         line.append(f"  pass {row.pass_rate:.2f}")
-        line.append(f"  entropy {row.update.entropy:.2f}")
+        line.append(f"  entropy {row.update.entropy:.2f}" if row.update.tokens else "  entropy -")
         line.append(
             f"  {seconds.total:4.1f} s (sampling {seconds.sampling:.1f}, learning {seconds.learning:.1f}, "
             f"waiting {seconds.waiting:.1f})  {clock(left)} left",

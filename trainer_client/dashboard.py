@@ -174,7 +174,14 @@ def _entropy(axes: Axes, history: History, target: float) -> None:
     axes.set_title("Entropy (nats)")
     if any(row.sampled_entropy is not None for row in history.steps):
         _line(axes, history, _sampled_entropy, ORANGE, "all sampled tokens, estimated")
-    _line(axes, history, lambda row: row.update.entropy, BLUE, "tokens learned from")
+    # Where nothing was learned from none was seen: a gap in the line.
+    _line(
+        axes,
+        history,
+        lambda row: row.update.entropy if row.update.tokens else float("nan"),
+        BLUE,
+        "tokens learned from",
+    )
     if target:
         axes.axhline(target, color=GREEN, linewidth=1.2, linestyle="--", label=f"target {target:g}")
     axes.legend(loc="upper right", ncols=2, borderaxespad=0.2)

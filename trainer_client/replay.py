@@ -47,6 +47,12 @@ class Recorded:
     facts: dict[str, str]
     history: History
 
+    @property
+    def unbroken_steps(self) -> int:
+        """The steps from 1 on up to the first one without a row."""
+        steps = self.history.steps
+        return next((place for place, row in enumerate(steps) if row.step != place + 1), len(steps))
+
 
 @dataclass(slots=True)
 class Comparison:
@@ -134,9 +140,11 @@ def settings_of(recorded: Recorded, threads: int | None, steps: int | None) -> R
 
     Raises ValueError where the record has not so many steps.
     """
-    there = len(recorded.history.steps)
+    there = recorded.unbroken_steps
     if not there:
-        raise ValueError(f"{recorded.folder.path} has no step that could be repeated")
+        raise ValueError(
+            f"{recorded.folder.path} has no step that could be repeated: there is no row of step 1"
+        )
     if steps is not None and not 1 <= steps <= there:
         raise ValueError(f"steps is {steps}: set it between 1 and {there}, the steps that are recorded")
     names = (f"{recorded.config.name}-replay{'' if n == 1 else f'-{n}'}" for n in count(1))
@@ -168,20 +176,24 @@ async def replay(recorded: Recorded, config: RunConfig, console: RunConsole) -> 
                 await start_cold(session)
                 await learn(session)
             except asyncio.CancelledError:
+                console.notice("stopped")
                 return INTERRUPTED
             finally:
                 if session.vllm:
                     session.vllm.close()
                 # The weights of a step are told by its row.
-                shutil.rmtree(session.folder.checkpoints)
+                shutil.rmtree(session.folder.checkpoints, ignore_errors=True)
                 if comparison.repeated.steps:
                     conclude(comparison, session.folder.path, console)
+                elif not comparison.repeated.rows:
+                    # Nothing has come of it: the name is free again.
+                    shutil.rmtree(session.folder.path, ignore_errors=True)
     return DIFFERENT if comparison.first else SAME
 
 
 def obstacles(recorded: Recorded) -> list[str]:
     """Returns a sentence for each reason why the run cannot be repeated, or not be compared, to the last bit."""
-    config, steps = recorded.config, recorded.history.steps
+    config, steps, unbroken = recorded.config, recorded.history.steps, recorded.unbroken_steps
     lost = [str(row.step) for row in steps if row.lost]
     sentences = {
         "the run was sampled by vllm: it cannot be repeated to the last bit": config.sampler == "vllm",
@@ -192,6 +204,9 @@ def obstacles(recorded: Recorded) -> list[str]:
             recorded.facts.get("processes", "1") != "1"
         ),
         f"the gym lost episodes in step {', '.join(lost)}: other tokens from there on": bool(lost),
+        f"the record has no row of step {unbroken + 1}, and rows after it: it is repeated up to step {unbroken}": (
+            unbroken < len(steps)
+        ),
         "rows without fingerprints, of an earlier version: reward and loss are compared in their place": any(
             row.fingerprint is None for row in steps
         ),

@@ -16,7 +16,7 @@ import copy
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -78,7 +78,7 @@ from trainer_client.session import (
 from trainer_client.step import learn_step, play_step
 from trainer_client.stopping import read_rules, stopping_line
 from trainer_client.supervised import supervise
-from trainer_client.tracking import open_tracker
+from trainer_client.tracking import SteadyLog, open_tracker
 from trainer_client.trajectory import Trajectory
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
@@ -116,7 +116,7 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
                 size = f"{config.tasks_per_step} x {config.group_size}"
                 console.say(f"{session.folder.path}: {config.steps} steps of {size} episodes")
             try:
-                with watched(session) as session:
+                with watched(session) as session, telling_of_a_stop(console):
                     await start_cold(session)
                     await learn(session)
                     await test(session)
@@ -125,7 +125,6 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
                 return FINISHED
             # asyncio turns the first Ctrl-C into a cancellation of this task, the second into KeyboardInterrupt.
             except asyncio.CancelledError:
-                console.notice("Stopping: the last finished step is being saved. Ctrl-C again gives it up.")
                 if world.is_first:
                     break_off(session)
                 return INTERRUPTED
@@ -135,9 +134,15 @@ async def run(config: RunConfig, resume: bool, console: RunConsole, world: World
                 console.notice(str(error))
                 break_off(session)
                 return FAILED
-            except ValueError:
-                # Settings that cannot work: nothing has come of them, and nothing can. The name is free again.
-                if world.is_first and not resume and not session.history.rows:
+            except Exception as error:
+                if not world.is_first:
+                    raise
+                if session.history.rows:
+                    # Its page says that the run is on.
+                    with suppress(Exception):
+                        write_report(session.folder.path, config, session.record, session.history, None)
+                elif isinstance(error, ValueError) and not resume:
+                    # Settings that cannot work: nothing has come of them, and nothing can. The name is free again.
                     shutil.rmtree(session.folder.path)
                 raise
             finally:
@@ -156,8 +161,9 @@ def watched(session: Session) -> Iterator[Session]:
         tracker = open_tracker(session.folder.path, config, history.rows)
         watchers: list[Callable[[Row], object]] = []
         if tracker:
-            stack.callback(tracker.close)
-            watchers.append(tracker.log)
+            log = SteadyLog(tracker, console.notice)
+            stack.callback(log.close)
+            watchers.append(log.log)
             console.say(f"Tracked by  {tracker.shown_by}")
 
         def write(history: History) -> object:
@@ -167,6 +173,16 @@ def watched(session: Session) -> Iterator[Session]:
         stack.callback(live.close)
         watchers.append(lambda row: live.update(row, history))
         yield replace(session, watchers=watchers)
+
+
+@contextmanager
+def telling_of_a_stop(console: RunConsole) -> Iterator[None]:
+    """Says at once that Ctrl-C was heard: a report that is being drawn is waited for before anything is saved."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        console.notice("Stopping: the last finished step is being saved. Ctrl-C again gives it up.")
+        raise
 
 
 async def start_cold(session: Session) -> None:
@@ -382,8 +398,9 @@ def finish(session: Session) -> None:
     session.console.doing("writing the report")
     history, folder = session.history, session.folder
     result = result_of(history, state_hash(load_step(session, reported_step(session))))
-    report = write_report(folder.path, session.config, session.record, history, result)
+    # The figures first: they are there even where the picture cannot be drawn.
     write_result(folder, result)
+    report = write_report(folder.path, session.config, session.record, history, result)
     session.console.summary(result, history.seconds, report)
     if rules := read_rules(folder.path):
         session.console.say(f"Stopping    {stopping_line(history, rules)}")

@@ -124,10 +124,15 @@ def find_run(run: str) -> RunFolder:
 def read_settings(folder: RunFolder) -> tuple[RunConfig, dict[str, str]]:
     """Reads config.json: the settings of a run, and the facts beside them.
 
-    Raises ValueError where it was made by a version with other settings.
+    Raises ValueError where it is not that of a run, or was made by a version with other settings.
     """
     path = folder.path / "config.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict) or not {"config", "record"} <= content.keys():
+        raise ValueError(f"{path} is not that of a run: name a run in {RUNS}/, or its folder")
     unknown = content["config"].keys() - {field.name for field in fields(RunConfig)}
     if unknown:
         raise ValueError(

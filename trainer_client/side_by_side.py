@@ -107,9 +107,12 @@ class Runs:
 
     async def _watch(self) -> None:
         """Shows, in a terminal, how far the runs are."""
+        if not self.console.is_terminal:
+            return
         started = monotonic()
-        # The steps, and in the end two evaluations.
-        totals = {config.name: config.steps + 2 for config in self.configs}
+        # The steps, and in the end two evaluations, with a cold start three.
+        steps = {config.name: config.steps for config in self.configs}
+        totals = {config.name: config.steps + (3 if config.demonstrations else 2) for config in self.configs}
         before = sum(map(self._rows, totals))
         bars: dict[str, TaskID] = {}
         with Progress(
@@ -117,7 +120,6 @@ class Runs:
             BarColumn(bar_width=30),
             TextColumn("{task.fields[state]}"),
             console=self.console,
-            disable=not self.console.is_terminal,
             transient=True,
         ) as progress:
             overall = progress.add_task("all runs", total=sum(totals.values()), state="")
@@ -126,8 +128,11 @@ class Runs:
                 for name in bars.keys() - self.live.keys():
                     progress.remove_task(bars.pop(name))
                 for name in self.live:
-                    steps = totals[name] - 2
-                    state = f"step {rows[name]} of {steps}" if rows[name] < steps else "held-out tasks"
+                    state = (
+                        f"step {rows[name]} of {steps[name]}"
+                        if rows[name] < steps[name]
+                        else "held-out tasks"
+                    )
                     bar = bars.get(name) or bars.setdefault(
                         name, progress.add_task(name, total=totals[name], state="")
                     )

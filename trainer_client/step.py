@@ -67,13 +67,10 @@ def learn_step(session: Session, step: int, played: Played, reference: PreTraine
     started = perf_counter()
     groups = [episode.group for episode in episodes]
     rewards, advantages = credited(episodes, config)
-    teaching = teaching_groups(advantages, groups)
-    learned = [
-        (episode, turns)
-        for episode, turns in zip(episodes, advantages, strict=True)
-        if episode.group in teaching or not config.refill_rounds
-        if not (episode.outcome.truncated and config.mask_truncated)
-    ]
+    learned = _learnable(episodes, advantages, config)
+    if config.refill_rounds:
+        teaching = _teaching(episodes, config)
+        learned = [(episode, turns) for episode, turns in learned if episode.group in teaching]
     bonus = entropy_bonus_of(config, earlier)
     update = NOTHING_LEARNED
     if learned:
@@ -126,6 +123,18 @@ def entropy_bonus_of(config: RunConfig, earlier: Sequence[StepRow]) -> float:
     )
 
 
+def _learnable(
+    episodes: Sequence[Trajectory], advantages: Sequence[tuple[float, ...]], config: RunConfig
+) -> list[tuple[Trajectory, tuple[float, ...]]]:
+    """Returns the episodes that may be learned from, with the advantages of their turns."""
+    return [
+        (episode, turns)
+        for episode, turns in zip(episodes, advantages, strict=True)
+        if not (episode.outcome.truncated and config.mask_truncated)
+    ]
+
+
 def _teaching(episodes: Sequence[Trajectory], config: RunConfig) -> set[str]:
-    groups = [episode.group for episode in episodes]
-    return teaching_groups(credited(episodes, config)[1], groups)
+    """Returns the groups in which an episode that may be learned from has an advantage."""
+    learnable = _learnable(episodes, credited(episodes, config)[1], config)
+    return teaching_groups([turns for _, turns in learnable], [episode.group for episode, _ in learnable])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_client.config import RunConfig
-from trainer_client.metrics import ColdStart, Evaluation, Row
+from trainer_client.metrics import ColdStart, Evaluation, Row, StepRow
 
 PROJECT = "coding-gym"
 """Under which trackio shows the runs together."""
@@ -37,6 +37,35 @@ class Tracker:
             self.write(scalars(row), row.step)
 
 
+class SteadyLog:
+    """A log that stops nothing: where it cannot be written that is said once, and the run goes on without it."""
+
+    def __init__(self, tracker: Tracker, on_error: Callable[[str], None]) -> None:
+        """Is given the open log, and what is told when it failed."""
+        self._tracker = tracker
+        self._on_error = on_error
+        self._failed = False
+
+    def log(self, row: Row) -> None:
+        """Writes a row."""
+        self._try(lambda: self._tracker.log(row))
+
+    def close(self) -> None:
+        """Writes what is left and closes the log."""
+        self._try(self._tracker.close)
+
+    def _try(self, act: Callable[[], object]) -> None:
+        if self._failed:
+            return
+        try:
+            act()
+        except Exception as error:
+            self._failed = True
+            self._on_error(
+                f"the log that --track asks for cannot be written any more: {error}. The run goes on without it"
+            )
+
+
 def require(name: str) -> None:
     """Raises ModuleNotFoundError that names the extra when what is asked for is not installed."""
     if name and find_spec(name) is None:
@@ -55,7 +84,7 @@ def open_tracker(folder: Path, config: RunConfig, rows: Sequence[Row]) -> Tracke
     return tracker
 
 
-def scalars(row: Evaluation | Any) -> dict[str, float]:
+def scalars(row: StepRow | Evaluation) -> dict[str, float]:
     """Returns the numbers of a row by name, those of its parts as update/entropy.
 
     Of an evaluation it is the pass rate with its interval, under the split and occasion that it is labelled with.
@@ -69,7 +98,11 @@ def scalars(row: Evaluation | Any) -> dict[str, float]:
             f"{name}/high": interval.high,
             f"{name}/public_only": row.behaviour.public_only,
         }
-    return {name: value for name, value in _flat(asdict(row), "") if name != "step"}
+    values = asdict(row)
+    if not row.update.tokens:
+        # Nothing was learned from, so nothing was seen: an entropy of 0 would be a lie.
+        del values["update"]
+    return {name: value for name, value in _flat(values, "") if name != "step"}
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
