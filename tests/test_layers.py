@@ -28,12 +28,12 @@ SERVICE_FLOORS = [
 ]
 
 TRAINER_FLOORS = [
-    {"ablate", "power", "replay", "preflight.__main__"},
+    {"ablate", "power", "replay", "preflight.__main__", "adapters.trl", "adapters.gymnasium"},
     {"side_by_side"},
     {"run", "describe", "evaluate"},
     {"frozen", "portrait", "preflight.gate"},
     {"step", "preflight.of_trainer", "preflight.of_gym"},
-    {"preflight.check", "live"},
+    {"live"},
     {"flags", "session", "report", "forest"},
     {"models.start", "report_parts"},
     {"models.sft_base"},
@@ -52,7 +52,7 @@ TRAINER_FLOORS = [
     {"result"},
     {"metrics", "transcripts"},
     {"sequences"},
-    {"behaviour", "statistics", "update", "supervised", "distributed", "rollout", "credit"},
+    {"behaviour", "statistics", "update", "supervised", "distributed", "rollout", "credit", "blocking"},
     {"gym", "collate", "objective"},
     {
         "link",

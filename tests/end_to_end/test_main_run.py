@@ -257,7 +257,8 @@ async def bare_loop(model_folder, config):
             rewards = [shaped_reward(episode, config) for episode in played]
             advantages = turn_advantages(played, rewards, config)
             learned = [each for each in zip(played, advantages, strict=True) if not each[0].outcome.truncated]
-            update_policy(loaded.model, optimizer, collate(*zip(*learned, strict=True)), config)
+            if learned:
+                update_policy(loaded.model, optimizer, collate(*zip(*learned, strict=True)), config)
     return loaded.model
 
 

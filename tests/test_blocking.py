@@ -1,0 +1,62 @@
+"""The client without async, over a gym in this process."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import fake_sandbox, gym_over
+from trainer_client.blocking import BlockingGym
+from trainer_client.endpoint import Endpoint
+from trainer_client.errors import GymRefused, GymUnavailable
+
+
+def play(gym: BlockingGym, index: int) -> str:
+    """Plays an episode that repairs its function, and returns the status of its verdict."""
+    episode = gym.create("bugfix/zero/share", "menu", run_seed=0, group="g", index=index)
+    for turn, call in enumerate(("read", "edit add_zero_guard", "submit")):
+        gym.step_text(episode.episode_id, turn, f"<call> {call} </call>")
+    return gym.grade(episode.episode_id).verdict.status
+
+
+async def test_an_episode_is_played_call_by_call_and_many_from_many_threads(tmp_path: Path) -> None:
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        endpoint = Endpoint(gym.running.address, gym.running.token)
+
+        def use() -> list[str]:
+            with BlockingGym.connect(endpoint) as blocking, ThreadPoolExecutor(8) as pool:
+                assert blocking.get_info().capacity > 0
+                return [play(blocking, 0), *pool.map(lambda index: play(blocking, index), range(16))]
+
+        assert await asyncio.to_thread(use) == ["resolved"] * 17
+
+
+async def test_errors_are_those_of_the_client(tmp_path: Path) -> None:
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        endpoint = Endpoint(gym.running.address, gym.running.token)
+
+        def use() -> None:
+            with BlockingGym.connect(endpoint) as blocking, pytest.raises(GymRefused, match="NOT_FOUND"):
+                blocking.create("bugfix/none", "menu", run_seed=0, group="g", index=0)
+            with pytest.raises(GymRefused), BlockingGym.connect(Endpoint(endpoint.address, "wrong")):
+                pass
+
+        await asyncio.to_thread(use)
+    with pytest.raises(GymUnavailable), BlockingGym.connect(endpoint):
+        pass
+
+
+async def test_what_is_still_open_at_the_end_is_given_back(tmp_path: Path) -> None:
+    """Whatever ends the block."""
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        endpoint = Endpoint(gym.running.address, gym.running.token)
+
+        def use() -> None:
+            with BlockingGym.connect(endpoint) as blocking:
+                blocking.create("bugfix/zero/share", "menu", run_seed=0, group="g", index=0)
+                raise KeyError("the trainer's own fault")
+
+        with pytest.raises(KeyError):
+            await asyncio.to_thread(use)
+        assert (await gym.info()).live_episodes == 0

@@ -1,0 +1,93 @@
+"""The client without async, for trainers that step through episodes call by call.
+
+It lives in an event loop in a thread of its own, which also renews leases while the trainer is busy. Any thread may
+call; what many threads call at once leaves in one message.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from trainer_client.endpoint import Endpoint
+from trainer_client.gym import GymClient
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_starting = threading.Lock()
+
+
+@cache
+def _background_loop() -> asyncio.AbstractEventLoop:
+    """Returns the event loop of all clients of this process; it is never closed, which gRPC would complain of."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="gym", daemon=True).start()
+    return loop
+
+
+# A thread does not survive a fork.
+os.register_at_fork(after_in_child=_background_loop.cache_clear)
+
+
+def _wait(work: Coroutine[Any, Any, _T]) -> _T:
+    waited = asyncio.run_coroutine_threadsafe(work, _background_loop())
+    try:
+        return waited.result()
+    except BaseException:
+        # Ctrl-C while it waits: nobody is there for the answer any more.
+        waited.cancel()
+        raise
+
+
+def _waiting(
+    method: Callable[Concatenate[GymClient, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate["BlockingGym", _P], _T]:
+    """Turns a method of the client into one that waits for its answer."""
+
+    @wraps(method)
+    def call(self: "BlockingGym", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return _wait(method(self._client, *args, **kwargs))
+
+    return call
+
+
+class BlockingGym:
+    """Talks to one gym, from any thread. Made by `connect`; methods, arguments and errors are those of `GymClient`.
+
+    A process that forks connects in its children: connections do not survive a fork.
+    """
+
+    def __init__(self, client: GymClient) -> None:
+        self._client = client
+
+    @classmethod
+    @contextmanager
+    def connect(cls, endpoint: Endpoint | None = None, **options: Any) -> Iterator[Self]:
+        """Connects to a gym; takes, raises and does at the end what `GymClient.connect` does."""
+        with _starting:
+            _background_loop()
+        connection = GymClient.connect(endpoint, **options)
+        gym = cls(_wait(connection.__aenter__()))
+        try:
+            yield gym
+        finally:
+            _wait(connection.__aexit__(None, None, None))
+
+    def run(self, work: Callable[[GymClient], Coroutine[Any, Any, _T]]) -> _T:
+        """Does something with the client itself, in its event loop, and waits for what comes of it."""
+        return _wait(work(self._client))
+
+    get_info = _waiting(GymClient.get_info)
+    list_tasks = _waiting(GymClient.list_tasks)
+    check_task = _waiting(GymClient.check_task)
+    register_tokenizer = _waiting(GymClient.register_tokenizer)
+    create = _waiting(GymClient.create)
+    step = _waiting(GymClient.step)
+    step_text = _waiting(GymClient.step_text)
+    step_calls = _waiting(GymClient.step_calls)
+    end = _waiting(GymClient.end)
+    grade = _waiting(GymClient.grade)
+    get_episode = _waiting(GymClient.get_episode)
