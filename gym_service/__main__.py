@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym_service import task_commands
+from gym_service.callers import ROLES
 from gym_service.config import ServiceConfig, add_limit_options, default_state_folder, limits_from
 from gym_service.state import HELD_STATUS, StateFolder
 
@@ -32,6 +33,7 @@ def main() -> int:
         "tasks": _tasks,
         "self-test": _self_test,
         "verify-record": _verify_record,
+        "token": _token,
     }
     try:
         return handler[arguments.command](arguments, rest)
@@ -115,6 +117,15 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--head", metavar="SHA256", help="what the client got as record_sha256; with one FILE"
     )
+    token = commands.add_parser("token", help="give others a token of their own, with a role and an end")
+    actions = token.add_subparsers(dest="action", required=True)
+    issue = actions.add_parser("issue", help="print a new token; only its hash is kept")
+    issue.add_argument("name", metavar="NAME", help="who it is for")
+    issue.add_argument("--role", required=True, choices=ROLES, help="what it allows")
+    issue.add_argument("--days", type=float, default=30.0, help="how long it is good (default: 30)")
+    revoke = actions.add_parser("revoke", help="take a token back, from now on")
+    revoke.add_argument("name", metavar="NAME", help="whose it is")
+    actions.add_parser("list", help="list who has one")
     return parser
 
 
@@ -243,6 +254,28 @@ def _verify_record(arguments: argparse.Namespace, rest: list[str]) -> int:
         every = every and finding.vouched
         print(_printable(f"{path}: {finding.summary}"))
     return 0 if every else 1
+
+
+def _token(arguments: argparse.Namespace, rest: list[str]) -> int:
+    import time
+
+    from gym_service.callers import TokenBook
+
+    book = TokenBook(StateFolder(arguments.state_folder).tokens)
+    try:
+        if arguments.action == "issue":
+            # Alone on stdout, so that it can go into a file that nobody has seen.
+            print(book.issue(arguments.name, arguments.role, arguments.days))
+        elif arguments.action == "revoke":
+            book.revoke(arguments.name)
+        else:
+            for each in book.issued:
+                days = (each.expires_at - time.time()) / 86_400
+                print(f"{each.name:20}  {each.role:8}  {f'{days:.1f} days left' if days > 0 else 'expired'}")
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _print_result(version: str, result: "RuntimeResult") -> None:

@@ -5,6 +5,7 @@ import json
 import time
 from dataclasses import dataclass, field
 
+from gym_service.callers import OWNER
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import PooledSandbox
 from gym_service.tasks.suites import Instance, Task
@@ -98,6 +99,8 @@ class Episode:
     grading: "asyncio.Task[Verdict] | None" = None
     native_tools: bool = False
     """Whether the chat template told the policy of the tools."""
+    owner: str = OWNER.name
+    """The caller that opened it; for others it does not exist."""
     record_sha256: str = ""
     """The head of the record; made when the episode is graded."""
 

@@ -15,11 +15,12 @@ import itertools
 import logging
 import secrets
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from gym_service.admission import check_creation
+from gym_service.callers import CALLER
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
 from gym_service.grading.cache import VerdictCache
@@ -95,7 +96,7 @@ class Episodes:
         self._kept = kept
         self._grader = Grader(pool, private_seed, graders, cache)
         self._by_id: dict[str, Episode] = {}
-        self._creations: dict[str, tuple[bytes, asyncio.Task[Episode]]] = {}
+        self._creations: dict[tuple[str, str], tuple[bytes, asyncio.Task[Episode]]] = {}
         self._ended: deque[tuple[Episode, int]] = deque()
         """The ended episodes in the order of their ends, each with the bytes that its record takes."""
         self._ended_bytes = 0
@@ -134,12 +135,13 @@ class Episodes:
     async def create(self, creation: Creation) -> Episode:
         """Opens an episode, or returns the one that this request id has opened.
 
-        Raises NotFound, InvalidRequest, Conflict, AtCapacity, Unavailable.
+        Raises NotFound, Forbidden, InvalidRequest, Conflict, AtCapacity, Unavailable.
         """
         digest = hashlib.sha256(repr(creation).encode()).digest()
-        known = self._creations.get(creation.request_id)
+        key = CALLER.get().name, creation.request_id
+        known = self._creations.get(key)
         if known is None:
-            known = self._creations[creation.request_id] = digest, self._admit(creation)
+            known = self._creations[key] = digest, self._admit(creation)
         if known[0] != digest:
             raise Conflict("this request_id was used for another episode", "REQUEST_ID_REUSED")
         episode = await asyncio.shield(known[1])
@@ -188,8 +190,9 @@ class Episodes:
         return await asyncio.shield(episode.grading), episode
 
     async def check(self, task_id: str) -> TaskCheck:
-        """Grades what is known of a task. Raises NotFound, AtCapacity, Unavailable."""
+        """Grades what is known of a task. Raises NotFound, Forbidden, AtCapacity, Unavailable."""
         task = self.catalogue.task(task_id)
+        CALLER.get().check_split(task.split)
         if self.draining:
             raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
         if self._checks >= _MOST_CHECKS:
@@ -204,16 +207,24 @@ class Episodes:
             raise Unavailable(message, "NOT_GRADED", _OUTAGE_RETRY_SECONDS) from None
 
     def get(self, episode_id: str) -> Episode:
-        """Finds an episode without renewing its lease. Raises NotFound."""
+        """Finds an episode of the caller without renewing its lease. Raises NotFound."""
+        return self._found(episode_id, CALLER.get().sees)
+
+    def read(self, episode_id: str) -> Episode:
+        """Finds an episode that the caller may read. Raises NotFound."""
+        return self._found(episode_id, CALLER.get().reads)
+
+    def _found(self, episode_id: str, exists: Callable[[str], bool]) -> Episode:
         episode = self._by_id.get(episode_id)
-        if episode is None:
+        if episode is None or not exists(episode.owner):
             raise NotFound("no such episode (any more)", "EPISODE_NOT_FOUND")
         return episode
 
     def renew(self, episode_ids: Sequence[str]) -> list[str]:
         """Renews leases; returns the episodes that are active."""
-        active = [self._by_id[name] for name in episode_ids if name in self._by_id]
-        active = [episode for episode in active if episode.ending is None]
+        known = [self._by_id[name] for name in episode_ids if name in self._by_id]
+        sees = CALLER.get().sees
+        active = [episode for episode in known if episode.ending is None and sees(episode.owner)]
         for episode in active:
             self._renew(episode)
         return [episode.episode_id for episode in active]
@@ -247,6 +258,7 @@ class Episodes:
 
     def _admit(self, creation: Creation) -> asyncio.Task[Episode]:
         task = self.catalogue.task(creation.task_id)
+        CALLER.get().check_split(task.split)
         toolset = check_creation(creation, task, self.max_lease_seconds)
         tokenizer = self._find_tokenizer(creation.tokenizer_fingerprint)
         limits = self._pool.limits.tightened(creation.limits)
@@ -286,7 +298,7 @@ class Episodes:
             sandbox = await self._prepare_sandbox(instance, limits)
         except BaseException:
             # The same request may come again and must then be tried again.
-            del self._creations[creation.request_id]
+            del self._creations[CALLER.get().name, creation.request_id]
             self._count(-1)
             raise
         edits = creation.max_edits or toolset.max_edits or -1
@@ -311,6 +323,7 @@ class Episodes:
             expires_at=asyncio.get_running_loop().time() + lease_seconds,
             length=len(prompt.token_ids) if prompt else 0,
             native_tools=native,
+            owner=CALLER.get().name,
         )
         self._by_id[episode.episode_id] = episode
         return episode
@@ -463,7 +476,7 @@ class Episodes:
             oldest, size = self._ended.popleft()
             self._ended_bytes -= size
             del self._by_id[oldest.episode_id]
-            self._creations.pop(oldest.creation.request_id, None)
+            self._creations.pop((oldest.owner, oldest.creation.request_id), None)
 
 
 def _loss(error: SandboxLost) -> StopReason:

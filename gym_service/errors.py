@@ -2,7 +2,8 @@
 
     GymError                what a client is told, with a reason made for programs
      +- InvalidRequest      INVALID_ARGUMENT      change the request
-     +- Unauthenticated     UNAUTHENTICATED       bring the token of this gym
+     +- Unauthenticated     UNAUTHENTICATED       bring a token of this gym
+     +- Forbidden           PERMISSION_DENIED     bring a token with another role
      +- NotFound            NOT_FOUND             the thing does not exist, or no longer
      +- NotDue              FAILED_PRECONDITION   the call does not fit the state of the episode
      +- Conflict            ABORTED               the key was used with other content
@@ -22,6 +23,7 @@ class Code(IntEnum):
 
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
     ABORTED = 10
@@ -56,9 +58,15 @@ class InvalidRequest(GymError):
 
 
 class Unauthenticated(GymError):
-    """The call does not carry the gym's token."""
+    """The call does not carry a token of the gym."""
 
     code = Code.UNAUTHENTICATED
+
+
+class Forbidden(GymError):
+    """The caller's role does not allow it."""
+
+    code = Code.PERMISSION_DENIED
 
 
 class NotFound(GymError):

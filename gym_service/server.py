@@ -19,9 +19,10 @@ from grpc_reflection.v1alpha import reflection
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
+from gym_service.callers import CALLER, OWNER, Caller, TokenBook
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
-from gym_service.errors import InvalidRequest, Unauthenticated
+from gym_service.errors import GymError, InvalidRequest, Unauthenticated
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
 from gym_service.proof import ProofBook, open_grounds, prove_all
@@ -34,7 +35,7 @@ from gym_service.sandbox.isolation import Assurance, RuntimeResult
 from gym_service.sandbox.machine import gaps, read_machine
 from gym_service.sandbox.pool import Pool, StartSandbox
 from gym_service.servicer import GymServicer, abort
-from gym_service.state import Endpoint, StateFolder
+from gym_service.state import TOKENS_FILE, Endpoint, StateFolder
 from gym_service.tasks.store import known_suites
 from gym_service.tasks.suites import Catalogue
 from gym_service.tokens.folder import open_tokenizer
@@ -96,7 +97,8 @@ async def running_gym(
         cache=cache,
     )
     token = secrets.token_urlsafe(32)
-    server = grpc.aio.server(interceptors=[_Gate(token)], options=_OPTIONS)
+    gate = _Gate(token, TokenBook(config.state_folder / TOKENS_FILE))
+    server = grpc.aio.server(interceptors=[gate], options=_OPTIONS)
     servicer = GymServicer(episodes, pool, assurance, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -229,41 +231,57 @@ def find_gaps(engine: DockerEngine) -> list[str]:
 
 
 class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in the stubs alone
-    """Lets through who brings the token, and nothing that is no message of the contract.
+    """Lets through who brings a token whose role allows the call, and nothing that is no message of the contract.
 
     One call is open: the health check, which says nothing but whether the service serves.
     """
 
-    def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
+    def __init__(self, token: str, book: TokenBook) -> None:
+        self._owners = token.encode()
+        self._book = book
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
         if handler is None:
             return None
-        if details.method != _OPEN_METHOD and not self._admits(details.invocation_metadata or ()):
-            return _with_behaviour(handler, _refuse, _refuse_stream)
+        caller = OWNER
+        if details.method != _OPEN_METHOD:
+            try:
+                caller = self._admit(details.invocation_metadata or ())
+                caller.check_method(*details.method.strip("/").split("/", 1))
+            except GymError as error:
+                return _refusing(handler, error)
         if handler.response_streaming and not handler.request_streaming:
             return handler
-        return _decoding(handler)
+        return _decoding(handler, caller)
 
-    def _admits(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+    def _admit(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         brought = [value for key, value in metadata if key == "authorization"]
         if len(brought) != 1:
-            return False
+            raise Unauthenticated("the call does not carry one token of this gym", "TOKEN_INVALID")
         (value,) = brought
         value = value if isinstance(value, bytes) else value.encode()
-        return hmac.compare_digest(value, self._expected)
+        scheme, _, token = value.partition(b" ")
+        if scheme != b"Bearer":
+            raise Unauthenticated("authorization has to be: Bearer TOKEN", "TOKEN_INVALID")
+        if hmac.compare_digest(token, self._owners):
+            return OWNER
+        try:
+            return self._book.caller_of(token.decode("utf-8", "surrogateescape"))
+        except ValueError as error:
+            logger.warning("no token but the owner's is good: %s", error)
+            raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID") from None
 
 
-def _decoding(handler: Any) -> Any:
-    """Gives a handler that answers bytes which are no message with INVALID_ARGUMENT.
+def _decoding(handler: Any, caller: Caller) -> Any:
+    """Gives a handler that knows its caller, and answers bytes which are no message with INVALID_ARGUMENT.
 
     gRPC itself would answer UNKNOWN and write a stack trace to the log, for each of them.
     """
     error = InvalidRequest("the message is not of the kind that this method takes", "MESSAGE_MALFORMED")
 
     async def call(data: bytes, context: Any) -> Any:
+        CALLER.set(caller)
         try:
             request = handler.request_deserializer(data)
         except DecodeError:
@@ -271,6 +289,7 @@ def _decoding(handler: Any) -> Any:
         return await handler.unary_unary(request, context)
 
     async def stream(parts: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+        CALLER.set(caller)
         malformed = False
 
         async def requests() -> AsyncIterator[Any]:
@@ -290,13 +309,17 @@ def _decoding(handler: Any) -> Any:
     return _with_behaviour(handler, call, stream)
 
 
-async def _refuse(_: Any, context: Any) -> None:
-    await abort(context, Unauthenticated("the call does not carry the token of this gym", "TOKEN_INVALID"))
+def _refusing(handler: Any, error: GymError) -> Any:
+    """Gives a handler that answers everything with an error."""
 
+    async def refuse(_: Any, context: Any) -> None:
+        await abort(context, error)
 
-async def _refuse_stream(_: Any, context: Any) -> AsyncIterator[None]:
-    await _refuse(_, context)
-    yield
+    async def refuse_stream(_: Any, context: Any) -> AsyncIterator[None]:
+        await refuse(_, context)
+        yield
+
+    return _with_behaviour(handler, refuse, refuse_stream)
 
 
 def _with_behaviour(handler: Any, call: Any, stream: Any) -> Any:

@@ -239,7 +239,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         return wire.graded_to(*await self._episodes.grade(request.episode_id), self._isolation)
 
     async def _get(self, request: pb.GetEpisodeRequest) -> pb.GetEpisodeResponse:
-        return wire.record_to(self._episodes.get(request.episode_id), self._isolation)
+        return wire.record_to(self._episodes.read(request.episode_id), self._isolation)
 
     async def _check(self, request: pb.CheckTaskRequest) -> pb.CheckTaskResponse:
         return wire.checked_to(await self._episodes.check(request.task_id))

@@ -3,6 +3,7 @@
 endpoint.json   address, token and process of the service that runs; readable by its owner alone
 service.log     its log
 suites/         repository-level suites that were made here
+tokens.json     the hashes of the tokens that were issued, with roles and ends
 proofs.json     which tasks are proven, with which grader and image
 grading.seed    keys the draw of hidden inputs, signatures and seals; kept, so that a replay is graded alike
 records/        the records of graded episodes, as far as they are kept (`record_folder`)
@@ -22,6 +23,7 @@ from pathlib import Path
 HELD_STATUS = 3
 """The exit status of a service that found its folder held by another process."""
 
+TOKENS_FILE = "tokens.json"
 _SEED_BYTES = 32
 _SEED_NAME = "grading.seed"
 _FLOCK = struct.Struct("@hhqqi")
@@ -51,6 +53,7 @@ class StateFolder:
         self.suites = folder / "suites"
         """The suites that were made on this machine."""
         self.proofs = folder / "proofs.json"
+        self.tokens = folder / TOKENS_FILE
         self._endpoint = folder / "endpoint.json"
         self._lock: int | None = None
         # Services of other folders on the same engine are left alone.

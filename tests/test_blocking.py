@@ -60,3 +60,26 @@ async def test_what_is_still_open_at_the_end_is_given_back(tmp_path: Path) -> No
         with pytest.raises(KeyError):
             await asyncio.to_thread(use)
         assert (await gym.info()).live_episodes == 0
+
+
+async def test_an_episode_can_have_tighter_limits_and_no_looser_ones(tmp_path: Path) -> None:
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        endpoint = Endpoint(gym.running.address, gym.running.token)
+
+        def use() -> None:
+            with BlockingGym.connect(endpoint) as blocking:
+
+                def create(**limits: float) -> str:
+                    created = blocking.create(
+                        "bugfix/zero/share", "coding", run_seed=0, group="g", index=0, limits=limits
+                    )
+                    return created.episode_id
+
+                create(output_bytes=5000, command_timeout_seconds=1.5)
+                create(memory_bytes=64 << 20, cpus=0.5)
+                with pytest.raises(GymRefused, match="memory_bytes"):
+                    create(memory_bytes=1 << 50)
+                with pytest.raises(ValueError, match="no limit memory: choose from memory_bytes"):
+                    create(memory=1)
+
+        await asyncio.to_thread(use)

@@ -23,7 +23,7 @@ SERVICE_FLOORS = [
     {"toolsets", "tokens"},
     {"grading"},
     {"sandbox"},
-    {"tasks", "values"},
+    {"tasks", "values", "callers"},
     {"errors"},
 ]
 

@@ -27,22 +27,33 @@ def state_folder() -> Path:
 
 
 def find_endpoint() -> Endpoint:
-    """Reads the endpoint file of the gym that runs on this machine.
+    """Returns the gym that GYM_ADDRESS and GYM_TOKEN_FILE name, or reads the endpoint file of the one of this user.
 
     Raises:
-        NoGym: No gym runs here, or its file can be read by others, so that its token is no secret any more.
+        NoGym: No gym runs here, or a file can be read by others, so that the token in it is no secret any more.
     """
+    if address := os.environ.get("GYM_ADDRESS"):
+        token_file = Path(os.environ.get("GYM_TOKEN_FILE", ""))
+        try:
+            token = _read_secret(token_file, f"chmod 600 {token_file}").strip()
+        except OSError as error:
+            raise NoGym(
+                f"GYM_ADDRESS is set, and GYM_TOKEN_FILE cannot be read: {error}. Set it to a file with the token"
+            ) from error
+        return Endpoint(address, token)
     path = state_folder() / "endpoint.json"
     try:
-        with path.open(encoding="utf-8") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if mode & 0o077:
-                raise NoGym(
-                    f"{path} can be read by others, so its token is no secret. Run: make gym-down gym-up"
-                )
-            content = json.load(file)
+        content = json.loads(_read_secret(path, "make gym-down gym-up"))
         return Endpoint(str(content["address"]), str(content["token"]))
     except FileNotFoundError:
         raise NoGym(f"No gym runs on this machine ({path} is not there). Run: make gym-up") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoGym(f"{path} cannot be read: {error}. Run: make gym-down gym-up") from error
+
+
+def _read_secret(path: Path, remedy: str) -> str:
+    """Reads a file that its owner alone can read. Raises NoGym where others can."""
+    with path.open(encoding="utf-8") as file:
+        if os.fstat(file.fileno()).st_mode & 0o077:
+            raise NoGym(f"{path} can be read by others, so its token is no secret. Run: {remedy}")
+        return file.read()

@@ -163,6 +163,7 @@ class GymClient:
         fingerprint: str = "",
         max_turns: int = 0,
         max_edits: int = 0,
+        limits: Mapping[str, float] | None = None,
     ) -> wire.Created:
         """Opens an episode, and waits for capacity where there is none.
 
@@ -177,9 +178,14 @@ class GymClient:
             fingerprint: A registered tokenizer; empty for an episode in text only.
             max_turns: 0 for the toolset's own.
             max_edits: 0 for the toolset's own, -1 for any number.
+            limits: Less than the gym allows, by the names of the contract's SandboxLimits, such as
+                {"memory_bytes": 256 << 20, "command_timeout_seconds": 10}. Anything but output and time has a
+                container started for the episode, for whose start this waits.
 
         Raises:
-            GymRefused: Task, toolset or tokenizer are not known, or there was no capacity for too long.
+            GymRefused: Task, toolset or tokenizer are not known, limits are not below the gym's, or there was no
+                capacity for too long.
+            ValueError: A limit has a name that there is not.
         """
         request = pb.CreateEpisodeRequest(
             request_id=uuid.uuid4().hex,
@@ -189,6 +195,7 @@ class GymClient:
             tokenizer_fingerprint=fingerprint,
             max_turns=max_turns,
             max_edits=max_edits,
+            limits=wire.encode_limits(limits) if limits else None,
         )
         request.lease.FromNanoseconds(int(self._lease_seconds * 1e9))
         opening = asyncio.create_task(self._open(request))

@@ -1,6 +1,6 @@
 """Messages of the contract to values of the trainer, pure. Only gym.py and this module know the messages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gym_contract.v1 import gym_pb2 as pb
@@ -278,3 +278,23 @@ def _tool_results(observation: pb.Observation) -> tuple[ToolResult, ...]:
         ToolResult(result.tool, result.text, result.is_error, result.error_kind)
         for result in observation.tool_results
     )
+
+
+def encode_limits(limits: Mapping[str, float]) -> pb.SandboxLimits:
+    """Returns the limits of a sandbox, by their names in the contract; the time of a command is in seconds.
+
+    Raises ValueError for a name that there is not.
+    """
+    message = pb.SandboxLimits()
+    known = [
+        field.name if field.message_type is None else f"{field.name}_seconds"
+        for field in pb.SandboxLimits.DESCRIPTOR.fields
+    ]
+    for name, value in limits.items():
+        if name not in known:
+            raise ValueError(f"there is no limit {name}: choose from {', '.join(known)}")
+        if name == "command_timeout_seconds":
+            message.command_timeout.FromNanoseconds(int(value * 1e9))
+        else:
+            setattr(message, name, value if name == "cpus" else int(value))
+    return message

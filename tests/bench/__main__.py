@@ -18,6 +18,7 @@ from pathlib import Path
 import docker
 
 from tests.bench import baselines
+from tests.bench.concurrency import carry
 from tests.bench.floors import STEPS, run_beside, step_rate
 from tests.bench.grading import grading_rate, repository_rates
 from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
@@ -34,6 +35,9 @@ _SINGLE_USE_AT_ONCE = 4
 _VERDICTS_AT_ONCE = 32
 _CAPACITY = 64
 """As `make gym-up` has it."""
+
+_LIVE = (1, 64, 512, 2048)
+"""Episodes that live at once in concurrent_episodes."""
 
 _CORES = os.cpu_count() or 2
 
@@ -126,6 +130,21 @@ async def rpc_floor(seconds: float) -> None:
             show_rate(f"rpc_floor.{batch}", rate, "steps/s")
 
 
+async def concurrent_episodes(seconds: float) -> None:
+    """Turns in batches over many live episodes, without containers."""
+    async with fake_service(capacity=max(_LIVE)) as service:
+        for live in _LIVE:
+            load = await carry(service, live, seconds / 2)
+            show(
+                f"concurrent_episodes.{live}",
+                load.steps_per_second,
+                "steps/s",
+                p50_ms=round(load.latencies.percentile(50), 1),
+                p99_ms=round(load.latencies.percentile(99), 1),
+                kib_per_episode=round(load.kib_per_episode, 1),
+            )
+
+
 async def containment_tax(service: Service, seconds: float) -> None:
     """A short main run over containers, and the same over sandboxes that isolate nothing."""
     # The same hidden inputs, and so the same run: what differs is the containers.
@@ -196,6 +215,7 @@ ALONE: Mapping[str, Callable[[float], Awaitable[None]]] = {
     "grading_cost.repository": repository_cost,
     "cold_start": cold_start,
     "rpc_floor": rpc_floor,
+    "concurrent_episodes": concurrent_episodes,
     "sampling_rate.tiny": sampling_rate_tiny,
     "sampling_rate.model": partial(sampling_rate_model, None),
     "training_step": training_step,

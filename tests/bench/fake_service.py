@@ -1,4 +1,4 @@
-"""A whole service over FakeSandbox, in the foreground until it is terminated: `python -m tests.bench.fake_service`."""
+"""A whole service over FakeSandbox, until it is terminated: `python -m tests.bench.fake_service FOLDER CAPACITY`."""
 
 import asyncio
 import os
@@ -15,8 +15,8 @@ from gym_service.state import Endpoint, StateFolder
 from gym_service.tasks.suites import built_in
 
 
-async def serve(folder: Path) -> None:
-    """Serves until SIGTERM."""
+async def serve(folder: Path, capacity: int) -> None:
+    """Serves so many episodes at once until SIGTERM."""
     state = StateFolder(folder)
     assert state.lock()
     stopped = asyncio.Event()
@@ -25,7 +25,7 @@ async def serve(folder: Path) -> None:
     async def start(limits: SandboxLimits | None = None) -> FakeSandbox:
         return FakeSandbox()
 
-    config = ServiceConfig(state_folder=folder, verdict_cache=False)
+    config = ServiceConfig(state_folder=folder, capacity=capacity, verdict_cache=False)
     seed = state.grading_seed()
     async with running_gym(config, start, Assurance(NO_ISOLATION), built_in(), seed) as gym:
         state.publish(Endpoint(gym.address, gym.token, os.getpid(), image=""))
@@ -34,4 +34,4 @@ async def serve(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1])))
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2])))

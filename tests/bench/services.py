@@ -64,14 +64,14 @@ async def real_service(capacity: int, *arguments: str, graders: int = 4) -> Asyn
 
 
 @asynccontextmanager
-async def fake_service(grading_seed: bytes | None = None) -> AsyncIterator[Service]:
+async def fake_service(grading_seed: bytes | None = None, capacity: int = 64) -> AsyncIterator[Service]:
     """Runs a service over sandboxes that isolate nothing: what is left is the cost of everything else."""
     with tempfile.TemporaryDirectory() as folder:
         state = StateFolder(Path(folder) / "state")
         if grading_seed is not None:
             (state.folder / "grading.seed").write_bytes(grading_seed)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.bench.fake_service", state.folder, stdout=sys.stderr
+            sys.executable, "-m", "tests.bench.fake_service", state.folder, str(capacity), stdout=sys.stderr
         )
         try:
             while state.endpoint() is None:

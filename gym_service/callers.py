@@ -1,0 +1,154 @@
+"""Who calls, and what they may do.
+
+The token in the endpoint file is that of the gym's owner, who may do everything. Others get a token each, with a role
+and an end:
+
+observe    describe the gym, list tasks, read the record of any episode
+train      and play training and validation tasks, in episodes of their own
+evaluate   and play test tasks
+admin      everything, in the episodes of others as well
+
+What is kept of a token is its hash. An episode is its caller's: for others it does not exist.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gym_service.errors import Forbidden, Unauthenticated
+
+ROLES = ("observe", "train", "evaluate", "admin")
+"""Each may do what those before it may."""
+_READS = {"GetGymInfo", "ListTasks", "GetEpisode"}
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call."""
+
+    name: str
+    role: str
+
+    @property
+    def _rank(self) -> int:
+        return ROLES.index(self.role)
+
+    def check_method(self, service: str, method: str) -> None:
+        """Raises Forbidden unless the role may make such a call at all."""
+        needed = "admin" if not service.startswith("gym.") else "observe" if method in _READS else "train"
+        self._check(needed, f"call {method}")
+
+    def check_split(self, split: str) -> None:
+        """Raises Forbidden unless the role may play tasks of the split."""
+        self._check("evaluate" if split == "test" else "train", f"play {split} tasks")
+
+    def sees(self, owner: str) -> bool:
+        """Whether an episode of this owner exists for the caller."""
+        return owner == self.name or self.role == "admin"
+
+    def reads(self, owner: str) -> bool:
+        """Whether the record of an episode of this owner exists for the caller."""
+        return self.sees(owner) or self.role == "observe"
+
+    def _check(self, needed: str, what: str) -> None:
+        if self._rank < ROLES.index(needed):
+            raise Forbidden(
+                f"the role {self.role} may not {what}: it takes a token with the role {needed}",
+                "ROLE_FORBIDS",
+            )
+
+
+OWNER = Caller("owner", "admin")
+CALLER: ContextVar[Caller] = ContextVar("CALLER", default=OWNER)
+"""Who makes the call that is being answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """What is kept of a token."""
+
+    name: str
+    role: str
+    sha256: str
+    """Of the token. A token has 256 random bits, so that there is nothing to guess and a plain hash does."""
+    expires_at: float
+    """In seconds of Unix time."""
+
+
+class TokenBook:
+    """The tokens that were issued, in a file that its owner alone can read. Read anew when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read: tuple[int, tuple[Issued, ...]] = (-1, ())
+
+    @property
+    def issued(self) -> tuple[Issued, ...]:
+        """All of them, those that have come to their end included. Raises ValueError for a file that is none."""
+        try:
+            changed = self._path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return ()
+        if changed != self._read[0]:
+            try:
+                rows = json.loads(self._path.read_text(encoding="utf-8"))
+                self._read = changed, tuple(Issued(**row) for row in rows)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{self._path} cannot be read: {error}") from None
+        return self._read[1]
+
+    def issue(self, name: str, role: str, days: float) -> str:
+        """Makes a token and returns it; it is not to be had again. Raises ValueError for what cannot be."""
+        if not _NAME.fullmatch(name) or name == OWNER.name:
+            raise ValueError(
+                f"{name!r} is no name for a caller: take up to 64 letters, digits and _ . @ -, not {OWNER.name}"
+            )
+        if role not in ROLES:
+            raise ValueError(f"there is no role {role}: choose one of {', '.join(ROLES)}")
+        if not 0 < days <= 3650:
+            raise ValueError(f"--days must be above 0 and at most 3650, not {days:g}")
+        if any(each.name == name for each in self.issued):
+            raise ValueError(f"{name} has a token: revoke it first, or choose another name")
+        token = secrets.token_urlsafe(32)
+        self._write((*self.issued, Issued(name, role, _hash(token), time.time() + days * _DAY_SECONDS)))
+        return token
+
+    def revoke(self, name: str) -> None:
+        """Takes a token back; calls that bring it are refused from now on. Raises ValueError where there is none."""
+        left = [each for each in self.issued if each.name != name]
+        if len(left) == len(self.issued):
+            raise ValueError(f"{name} has no token")
+        self._write(left)
+
+    def caller_of(self, token: str) -> Caller:
+        """Returns who brings a token. Raises Unauthenticated."""
+        digest = _hash(token)
+        found = None
+        # All of them are looked at, whichever fits.
+        for each in self.issued:
+            if hmac.compare_digest(each.sha256, digest):
+                found = each
+        if found is None:
+            raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID")
+        if time.time() > found.expires_at:
+            raise Unauthenticated(f"the token of {found.name} has come to its end", "TOKEN_EXPIRED")
+        return Caller(found.name, found.role)
+
+    def _write(self, issued: Sequence[Issued]) -> None:
+        temporary = self._path.with_suffix(".tmp")
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps([asdict(each) for each in issued], indent=1), encoding="utf-8")
+        temporary.replace(self._path)
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
