@@ -123,6 +123,12 @@ def _parser() -> argparse.ArgumentParser:
     issue.add_argument("name", metavar="NAME", help="who it is for")
     issue.add_argument("--role", required=True, choices=ROLES, help="what it allows")
     issue.add_argument("--days", type=float, default=30.0, help="how long it is good (default: 30)")
+    issue.add_argument(
+        "--episodes",
+        type=int,
+        default=0,
+        help="live episodes at once at most; 0 (default) for all there can be",
+    )
     revoke = actions.add_parser("revoke", help="take a token back, from now on")
     revoke.add_argument("name", metavar="NAME", help="whose it is")
     actions.add_parser("list", help="list who has one")
@@ -265,7 +271,7 @@ def _token(arguments: argparse.Namespace, rest: list[str]) -> int:
     try:
         if arguments.action == "issue":
             # Alone on stdout, so that it can go into a file that nobody has seen.
-            print(book.issue(arguments.name, arguments.role, arguments.days))
+            print(book.issue(arguments.name, arguments.role, arguments.days, arguments.episodes))
         elif arguments.action == "revoke":
             book.revoke(arguments.name)
         else:

@@ -37,6 +37,8 @@ class Caller:
 
     name: str
     role: str
+    quota: int = 0
+    """The episodes of theirs that can be live at once; 0 for as many as the gym holds."""
 
     @property
     def _rank(self) -> int:
@@ -82,6 +84,8 @@ class Issued:
     """Of the token. A token has 256 random bits, so that there is nothing to guess and a plain hash does."""
     expires_at: float
     """In seconds of Unix time."""
+    quota: int = 0
+    """See `Caller`."""
 
 
 class TokenBook:
@@ -106,7 +110,7 @@ class TokenBook:
                 raise ValueError(f"{self._path} cannot be read: {error}") from None
         return self._read[1]
 
-    def issue(self, name: str, role: str, days: float) -> str:
+    def issue(self, name: str, role: str, days: float, quota: int = 0) -> str:
         """Makes a token and returns it; it is not to be had again. Raises ValueError for what cannot be."""
         if not _NAME.fullmatch(name) or name == OWNER.name:
             raise ValueError(
@@ -116,10 +120,13 @@ class TokenBook:
             raise ValueError(f"there is no role {role}: choose one of {', '.join(ROLES)}")
         if not 0 < days <= 3650:
             raise ValueError(f"--days must be above 0 and at most 3650, not {days:g}")
+        if quota < 0:
+            raise ValueError(f"--episodes must not be negative, and is {quota}")
         if any(each.name == name for each in self.issued):
             raise ValueError(f"{name} has a token: revoke it first, or choose another name")
         token = secrets.token_urlsafe(32)
-        self._write((*self.issued, Issued(name, role, _hash(token), time.time() + days * _DAY_SECONDS)))
+        expires_at = time.time() + days * _DAY_SECONDS
+        self._write((*self.issued, Issued(name, role, _hash(token), expires_at, quota)))
         return token
 
     def revoke(self, name: str) -> None:
@@ -141,7 +148,7 @@ class TokenBook:
             raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID")
         if time.time() > found.expires_at:
             raise Unauthenticated(f"the token of {found.name} has come to its end", "TOKEN_EXPIRED")
-        return Caller(found.name, found.role)
+        return Caller(found.name, found.role, found.quota)
 
     def _write(self, issued: Sequence[Issued]) -> None:
         temporary = self._path.with_suffix(".tmp")

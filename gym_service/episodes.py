@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import logging
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -104,7 +104,8 @@ class Episodes:
         """What is under way, whoever waits for it."""
         self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
         self._checks = 0
-        self._live = 0
+        self._live: Counter[str] = Counter()
+        """The episodes that hold a sandbox, by their callers."""
         self.idle = asyncio.Event()
         """Set while no episode holds a sandbox."""
         self.idle.set()
@@ -119,7 +120,7 @@ class Episodes:
     @property
     def live(self) -> int:
         """The episodes that hold a sandbox."""
-        return self._live
+        return self._live.total()
 
     @property
     def grading(self) -> GraderStatus:
@@ -264,10 +265,14 @@ class Episodes:
         limits = self._pool.limits.tightened(creation.limits)
         if self.draining:
             raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
-        if self._live >= self.capacity:
+        if self.live >= self.capacity:
             message = f"{self.capacity} episodes are live, the most there can be"
             raise AtCapacity(message, "CAPACITY_REACHED", _CAPACITY_RETRY_SECONDS)
-        self._count(1)
+        caller = CALLER.get()
+        if caller.quota and self._live[caller.name] >= caller.quota:
+            message = f"{caller.quota} episodes of {caller.name} are live, the most that its token allows"
+            raise AtCapacity(message, "QUOTA_REACHED", _CAPACITY_RETRY_SECONDS)
+        self._count(1, caller.name)
         return self._run(self._open(creation, task, toolset, tokenizer, limits))
 
     def _find_tokenizer(self, fingerprint: str) -> ChatTokenizer | None:
@@ -299,7 +304,7 @@ class Episodes:
         except BaseException:
             # The same request may come again and must then be tried again.
             del self._creations[CALLER.get().name, creation.request_id]
-            self._count(-1)
+            self._count(-1, CALLER.get().name)
             raise
         edits = creation.max_edits or toolset.max_edits or -1
         lease_seconds = creation.lease_seconds or self.max_lease_seconds
@@ -404,7 +409,7 @@ class Episodes:
             stop_reason, broken = StopReason.INFRASTRUCTURE, True
         finally:
             await self._pool.release(episode.sandbox, broken=broken)
-            self._count(-1)
+            self._count(-1, episode.owner)
             self._keep(episode)
         return stop_reason
 
@@ -449,9 +454,9 @@ class Episodes:
             # What an episode is worth does not depend on what is written about it.
             logger.exception("the record of episode %s could not be made", episode.episode_id)
 
-    def _count(self, change: int) -> None:
-        self._live += change
-        if self._live:
+    def _count(self, change: int, owner: str) -> None:
+        self._live[owner] += change
+        if self.live:
             self.idle.clear()
         else:
             self.idle.set()

@@ -120,6 +120,17 @@ async def test_an_episode_of_another_does_not_exist(gym, book) -> None:
     assert (await gym.end(episode.episode_id)).outcome.stop_reason == pb.STOP_REASON_CANCELLED
 
 
+async def test_a_token_has_no_more_live_episodes_than_it_allows(gym, book) -> None:
+    """Which leaves the rest of the gym to others, and is told as capacity is: try again."""
+    ann, bob = (calling(gym, book.issue(name, "train", 1, quota=2)) for name in ("ann", "bob"))
+    episodes = [await ann.create(f"{number}") for number in range(2)]
+
+    assert (await refused(ann.create("2")))[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_REACHED")
+    await bob.create("0")
+    await ann.end(episodes[0].episode_id)
+    await ann.create("2")
+
+
 async def test_reflection_takes_an_admin(gym, book) -> None:
     stub = reflection_pb2_grpc.ServerReflectionStub(gym.channel)
     for role in ROLES:
