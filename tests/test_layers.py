@@ -28,7 +28,8 @@ SERVICE_FLOORS = [
 ]
 
 TRAINER_FLOORS = [
-    {"ablate", "power", "replay", "preflight.__main__", "adapters.trl", "adapters.gymnasium"},
+    {"ablate", "power", "replay", "preflight.__main__", "adapters.trl_example"},
+    {"adapters.trl", "adapters.gymnasium"},
     {"side_by_side"},
     {"run", "describe", "evaluate"},
     {"frozen", "portrait", "preflight.gate"},
