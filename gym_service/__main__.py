@@ -277,8 +277,10 @@ def _token(arguments: argparse.Namespace, rest: list[str]) -> int:
         else:
             for each in book.issued:
                 days = (each.expires_at - time.time()) / 86_400
-                print(f"{each.name:20}  {each.role:8}  {f'{days:.1f} days left' if days > 0 else 'expired'}")
-    except ValueError as error:
+                left = f"{days:.1f} days left" if days > 0 else "expired"
+                episodes = f"{each.quota} episodes" if each.quota else "any number of episodes"
+                print(f"{each.name:20}  {each.role:8}  {left}, {episodes}")
+    except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -11,23 +11,28 @@ admin      everything, in the episodes of others as well
 What is kept of a token is its hash. An episode is its caller's: for others it does not exist.
 """
 
+import fcntl
 import hashlib
 import hmac
 import json
+import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gym_service.errors import Forbidden, Unauthenticated
 
 ROLES = ("observe", "train", "evaluate", "admin")
-"""Each may do what those before it may."""
+"""Each may do what those before it may, but for the records of others: an observer reads them, and an admin."""
 _READS = {"GetGymInfo", "ListTasks", "GetEpisode"}
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _DAY_SECONDS = 86_400
 
 
@@ -93,21 +98,22 @@ class TokenBook:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._read: tuple[int, tuple[Issued, ...]] = (-1, ())
+        self._read: tuple[tuple[int, ...], tuple[Issued, ...]] = ((), ())
 
     @property
     def issued(self) -> tuple[Issued, ...]:
         """All of them, those that have come to their end included. Raises ValueError for a file that is none."""
         try:
-            changed = self._path.stat().st_mtime_ns
+            found = self._path.stat()
+            # A clock is too coarse to tell two changes that follow each other at once.
+            state = found.st_mtime_ns, found.st_ino, found.st_size
+            if state != self._read[0]:
+                rows = json.loads(self._path.read_text(encoding="utf-8"))
+                self._read = state, tuple(_issued(row) for row in rows)
         except FileNotFoundError:
             return ()
-        if changed != self._read[0]:
-            try:
-                rows = json.loads(self._path.read_text(encoding="utf-8"))
-                self._read = changed, tuple(Issued(**row) for row in rows)
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{self._path} cannot be read: {error}") from None
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(f"{self._path} cannot be read: {error}") from None
         return self._read[1]
 
     def issue(self, name: str, role: str, days: float, quota: int = 0) -> str:
@@ -122,19 +128,21 @@ class TokenBook:
             raise ValueError(f"--days must be above 0 and at most 3650, not {days:g}")
         if quota < 0:
             raise ValueError(f"--episodes must not be negative, and is {quota}")
-        if any(each.name == name for each in self.issued):
-            raise ValueError(f"{name} has a token: revoke it first, or choose another name")
-        token = secrets.token_urlsafe(32)
-        expires_at = time.time() + days * _DAY_SECONDS
-        self._write((*self.issued, Issued(name, role, _hash(token), expires_at, quota)))
+        with self._alone():
+            if any(each.name == name for each in self.issued):
+                raise ValueError(f"{name} has a token: revoke it first, or choose another name")
+            token = secrets.token_urlsafe(32)
+            expires_at = time.time() + days * _DAY_SECONDS
+            self._write((*self.issued, Issued(name, role, _hash(token), expires_at, quota)))
         return token
 
     def revoke(self, name: str) -> None:
         """Takes a token back; calls that bring it are refused from now on. Raises ValueError where there is none."""
-        left = [each for each in self.issued if each.name != name]
-        if len(left) == len(self.issued):
-            raise ValueError(f"{name} has no token")
-        self._write(left)
+        with self._alone():
+            left = [each for each in self.issued if each.name != name]
+            if len(left) == len(self.issued):
+                raise ValueError(f"{name} has no token")
+            self._write(left)
 
     def caller_of(self, token: str) -> Caller:
         """Returns who brings a token. Raises Unauthenticated."""
@@ -146,15 +154,42 @@ class TokenBook:
                 found = each
         if found is None:
             raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID")
-        if time.time() > found.expires_at:
+        if not time.time() <= found.expires_at:
             raise Unauthenticated(f"the token of {found.name} has come to its end", "TOKEN_EXPIRED")
         return Caller(found.name, found.role, found.quota)
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Waits for other changes to end: of two at a time one would be lost, perhaps that a token was taken back."""
+        path = self._path.with_suffix(".lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
     def _write(self, issued: Sequence[Issued]) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps([asdict(each) for each in issued], indent=1), encoding="utf-8")
-        temporary.replace(self._path)
+        temporary = self._path.with_suffix(".new")
+        # One that a crash left behind could have any mode.
+        temporary.unlink(missing_ok=True)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump([asdict(each) for each in issued], file, indent=1)
+            temporary.replace(self._path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _issued(row: dict[str, Any]) -> Issued:
+    """Reads a row, perhaps of a file that was edited by hand. Raises ValueError and TypeError."""
+    issued = Issued(**row)
+    if issued.role not in ROLES:
+        raise ValueError(f"there is no role {issued.role}")
+    if not _SHA256.fullmatch(issued.sha256):
+        raise ValueError(f"the hash of the token of {issued.name} is none")
+    return replace(issued, expires_at=float(issued.expires_at), quota=int(issued.quota))
 
 
 def _hash(token: str) -> str:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from gym_service.admission import check_creation
-from gym_service.callers import CALLER
+from gym_service.callers import CALLER, Caller
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
 from gym_service.grading.cache import VerdictCache
@@ -59,6 +59,9 @@ _LONGEST_WAIT_SECONDS = 30.0
 _CHECKS_AT_ONCE = 2
 """Tasks that are checked at a time: the graders are there for episodes in the first place."""
 _MOST_CHECKS = 256
+_MOST_TOKENIZERS = 32
+_MOST_TOKENIZERS_OF_A_CALLER = 8
+"""So that nobody but the owner can take every place, which is not given back before the service stops."""
 _REAPER_SECONDS = 1.0
 _KEPT_BYTES = 512 << 20
 """What the records of ended episodes may take together, by a generous estimate."""
@@ -114,6 +117,8 @@ class Episodes:
         self._prefix = secrets.token_hex(6)
         self.tokenizers: dict[str, ChatTokenizer] = {}
         """The registered tokenizers by fingerprint."""
+        self._registered: Counter[str] = Counter()
+        """How many of them are whose."""
         self.draining = False
         """Whether new episodes are refused because the service is about to stop."""
 
@@ -122,6 +127,10 @@ class Episodes:
         """The episodes that hold a sandbox."""
         return self._live.total()
 
+    def capacity_of(self, caller: Caller) -> int:
+        """The episodes that a caller can have live at once. Who plans with more would wait for places of its own."""
+        return min(self.capacity, caller.quota or self.capacity)
+
     @property
     def grading(self) -> GraderStatus:
         """What grading came to so far."""
@@ -129,9 +138,17 @@ class Episodes:
 
     def register(self, tokenizer: ChatTokenizer) -> None:
         """Makes a tokenizer known. Raises InvalidRequest when there are too many."""
-        if len(self.tokenizers) >= 32 and tokenizer.facts.fingerprint not in self.tokenizers:
-            raise InvalidRequest("32 tokenizers are registered, the most there can be", "TOO_MANY_TOKENIZERS")
-        self.tokenizers[tokenizer.facts.fingerprint] = tokenizer
+        caller, fingerprint = CALLER.get(), tokenizer.facts.fingerprint
+        if fingerprint in self.tokenizers:
+            return
+        if len(self.tokenizers) >= _MOST_TOKENIZERS:
+            message = f"{_MOST_TOKENIZERS} tokenizers are registered, the most there can be"
+            raise InvalidRequest(message, "TOO_MANY_TOKENIZERS")
+        if caller.role != "admin" and self._registered[caller.name] >= _MOST_TOKENIZERS_OF_A_CALLER:
+            message = f"{caller.name} has registered {_MOST_TOKENIZERS_OF_A_CALLER} tokenizers, the most of one caller"
+            raise InvalidRequest(message, "TOO_MANY_TOKENIZERS")
+        self._registered[caller.name] += 1
+        self.tokenizers[fingerprint] = tokenizer
 
     async def create(self, creation: Creation) -> Episode:
         """Opens an episode, or returns the one that this request id has opened.

@@ -244,16 +244,22 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         handler = await continuation(details)
         if handler is None:
             return None
-        caller = OWNER
-        if details.method != _OPEN_METHOD:
-            try:
-                caller = self._admit(details.invocation_metadata or ())
-                caller.check_method(*details.method.strip("/").split("/", 1))
-            except GymError as error:
-                return _refusing(handler, error)
+        method, metadata = details.method, tuple(details.invocation_metadata or ())
+
+        def admit() -> Caller:
+            if method == _OPEN_METHOD:
+                return OWNER
+            caller = self._admit(metadata)
+            caller.check_method(*method.strip("/").split("/", 1))
+            return caller
+
+        try:
+            caller = admit()
+        except GymError as error:
+            return _refusing(handler, error)
         if handler.response_streaming and not handler.request_streaming:
             return handler
-        return _decoding(handler, caller)
+        return _decoding(handler, caller, admit)
 
     def _admit(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         brought = [value for key, value in metadata if key == "authorization"]
@@ -273,38 +279,44 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
             raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID") from None
 
 
-def _decoding(handler: Any, caller: Caller) -> Any:
+def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller]) -> Any:
     """Gives a handler that knows its caller, and answers bytes which are no message with INVALID_ARGUMENT.
 
-    gRPC itself would answer UNKNOWN and write a stack trace to the log, for each of them.
+    gRPC itself would answer UNKNOWN and write a stack trace to the log, for each of them. A stream may outlive the
+    token that opened it, so `admit` is asked again for each of its messages.
     """
-    error = InvalidRequest("the message is not of the kind that this method takes", "MESSAGE_MALFORMED")
+    malformed = InvalidRequest("the message is not of the kind that this method takes", "MESSAGE_MALFORMED")
 
     async def call(data: bytes, context: Any) -> Any:
         CALLER.set(caller)
         try:
             request = handler.request_deserializer(data)
         except DecodeError:
-            await abort(context, error)
+            await abort(context, malformed)
         return await handler.unary_unary(request, context)
 
     async def stream(parts: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         CALLER.set(caller)
-        malformed = False
+        refusal: GymError | None = None
 
         async def requests() -> AsyncIterator[Any]:
-            nonlocal malformed
+            nonlocal refusal
             async for data in parts:
                 try:
-                    yield handler.request_deserializer(data)
-                except DecodeError:
-                    malformed = True
+                    admit()
+                    request = handler.request_deserializer(data)
+                except GymError as error:
+                    refusal = error
                     return
+                except DecodeError:
+                    refusal = malformed
+                    return
+                yield request
 
         async for response in handler.stream_stream(requests(), context):
             yield response
-        if malformed:
-            await abort(context, error)
+        if refusal:
+            await abort(context, refusal)
 
     return _with_behaviour(handler, call, stream)
 

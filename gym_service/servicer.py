@@ -14,6 +14,7 @@ from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service import __version__, wire
 from gym_service.admission import TOOLSETS
+from gym_service.callers import CALLER
 from gym_service.episodes import Episodes
 from gym_service.errors import GymError, InvalidRequest
 from gym_service.sandbox.isolation import Assurance
@@ -178,7 +179,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
                 wire.tokenizer_to(tokenizer.facts) for tokenizer in self._episodes.tokenizers.values()
             ],
             isolation=self._isolation,
-            capacity=self._episodes.capacity,
+            capacity=self._episodes.capacity_of(CALLER.get()),
             live_episodes=self._episodes.live,
             max_message_bytes=self._max_message_bytes,
             warm_sandboxes=self._pool.warm,

@@ -4,6 +4,7 @@ endpoint.json   address, token and process of the service that runs; readable by
 service.log     its log
 suites/         repository-level suites that were made here
 tokens.json     the hashes of the tokens that were issued, with roles and ends
+tokens.lock     held while tokens.json is changed
 proofs.json     which tasks are proven, with which grader and image
 grading.seed    keys the draw of hidden inputs, signatures and seals; kept, so that a replay is graded alike
 records/        the records of graded episodes, as far as they are kept (`record_folder`)

@@ -1,6 +1,8 @@
 """The client without async, over a gym in this process."""
 
 import asyncio
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -83,3 +85,44 @@ async def test_an_episode_can_have_tighter_limits_and_no_looser_ones(tmp_path: P
                     create(memory=1)
 
         await asyncio.to_thread(use)
+
+
+async def test_who_calls_where_nobody_can_answer_is_told_so(tmp_path: Path) -> None:
+    """After the end, and in the client's own event loop."""
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        endpoint = Endpoint(gym.running.address, gym.running.token)
+
+        def use() -> None:
+            with BlockingGym.connect(endpoint) as blocking:
+
+                async def call(client: object) -> None:
+                    blocking.get_info()
+
+                with pytest.raises(RuntimeError, match="own event loop"):
+                    blocking.run(call)
+                episode = blocking.create("bugfix/zero/share", "menu", run_seed=0, group="g", index=0)
+            with pytest.raises(GymUnavailable, match="closed"):
+                blocking.step_text(episode.episode_id, 0, "<call> read </call>")
+            with pytest.raises(GymUnavailable, match="closed"):
+                blocking.get_info()
+
+        await asyncio.wait_for(asyncio.to_thread(use), 30)
+
+
+def test_a_connection_of_the_parent_is_refused_in_a_child() -> None:
+    """Without a channel, because gRPC itself may crash where a process forks that has one."""
+    script = """
+import asyncio, os
+from trainer_client.blocking import BlockingGym, _background_loop
+gym = BlockingGym(None, _background_loop())
+if not (child := os.fork()):
+    try:
+        gym.run(lambda client: asyncio.sleep(0))
+    except RuntimeError as error:
+        os._exit(7 if "connect again" in str(error) else 2)
+    os._exit(1)
+gym.run(lambda client: asyncio.sleep(0))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    forked = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, timeout=60)
+    assert forked.stdout == "7\n", forked.stderr

@@ -1,8 +1,11 @@
 """Tokens with roles: who may call what, and whose episodes are whose."""
 
 import asyncio
+import json
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from gym_service.callers import ROLES, Caller, TokenBook
 from gym_service.errors import Unauthenticated
 from gym_service.state import TOKENS_FILE
 from tests.conftest import Gym, fake_sandbox, gym_over
+from tests.tokenizers import files
 from trainer_client.endpoint import find_endpoint
 from trainer_client.errors import NoGym
 
@@ -131,6 +135,81 @@ async def test_a_token_has_no_more_live_episodes_than_it_allows(gym, book) -> No
     await ann.create("2")
 
 
+async def test_a_client_is_told_of_as_many_places_as_its_token_has(gym, book) -> None:
+    """Else it opens a batch of episodes half, and waits for itself."""
+    ann, bob = (calling(gym, book.issue(f"a{quota}", "train", 1, quota=quota)) for quota in (2, 99))
+    assert [(await each.info()).capacity for each in (ann, bob, gym)] == [2, 16, 16]
+
+
+async def test_a_stream_ends_with_the_token_that_opened_it(gym, book) -> None:
+    ann = calling(gym, book.issue("ann", "train", 1))
+    stream = ann.stub.Rollout(metadata=ann.metadata)
+    creation = pb.CreateEpisodeRequest(request_id="a", task_id=TRAIN, toolset="menu")
+    command = pb.RolloutRequest(commands=[pb.RolloutCommand(command_id="c", create=creation)])
+    await stream.write(command)
+    assert (await stream.read()).results[0].created.episode_id
+
+    book.revoke("ann")
+    await stream.write(command)
+
+    assert (await refused(stream.read()))[:2] == (grpc.StatusCode.UNAUTHENTICATED, "TOKEN_INVALID")
+
+
+async def test_one_caller_cannot_take_all_places_for_tokenizers(gym, book) -> None:
+    ann, bob = (calling(gym, book.issue(name, "train", 1)) for name in ("ann", "bob"))
+
+    async def register(caller: Gym, number: int) -> None:
+        tokenizer_json, chat_template, end_of_turn = files("tiny")
+        request = pb.RegisterTokenizerRequest(
+            tokenizer_json=tokenizer_json,
+            chat_template=chat_template,
+            end_of_turn=end_of_turn,
+            template_arguments_json=f'{{"number": {number}}}',
+        )
+        await caller.stub.RegisterTokenizer(request, metadata=caller.metadata)
+
+    for number in range(8):
+        await register(ann, number)
+    code, reason, _ = await refused(register(ann, 8))
+    assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "TOO_MANY_TOKENIZERS")
+    await register(ann, 0)
+    await register(bob, 8)
+
+
+def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    """Else a token that was taken back could come back."""
+    path = tmp_path / TOKENS_FILE
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: TokenBook(path).issue(f"n{number}", "train", 1), range(24)))
+
+    assert len(TokenBook(path).issued) == 24
+
+
+def test_a_change_shows_also_where_the_clock_did_not_move(book: TokenBook, tmp_path: Path) -> None:
+    token = book.issue("ann", "train", 1)
+    assert book.caller_of(token).name == "ann"
+    path = tmp_path / TOKENS_FILE
+    before = path.stat().st_mtime_ns
+
+    TokenBook(path).revoke("ann")
+    os.utime(path, ns=(before, before))
+
+    with pytest.raises(Unauthenticated):
+        book.caller_of(token)
+
+
+@pytest.mark.parametrize(
+    "change", [{"role": "king"}, {"sha256": "é"}, {"sha256": 1}, {"expires_at": "soon"}, {"expires_at": None}]
+)
+async def test_a_row_that_makes_no_sense_lets_nobody_in(gym, book, tmp_path: Path, change: dict) -> None:
+    stranger = calling(gym, book.issue("ann", "admin", 1))
+    path = tmp_path / TOKENS_FILE
+    (row,) = json.loads(path.read_text())
+    path.write_text(json.dumps([row | change]))
+
+    assert (await refused(stranger.info()))[0] == grpc.StatusCode.UNAUTHENTICATED
+
+
 async def test_reflection_takes_an_admin(gym, book) -> None:
     stub = reflection_pb2_grpc.ServerReflectionStub(gym.channel)
     for role in ROLES:
@@ -221,9 +300,16 @@ def test_a_client_finds_the_gym_that_it_is_told_of(tmp_path: Path, monkeypatch: 
     endpoint = find_endpoint()
 
     assert (endpoint.address, endpoint.token) == ("127.0.0.1:5", "secret")
+    path.write_bytes(b"\xff")
+    with pytest.raises(NoGym, match="GYM_TOKEN_FILE"):
+        find_endpoint()
     path.chmod(0o644)
     with pytest.raises(NoGym, match="can be read by others"):
         find_endpoint()
+    monkeypatch.setenv("GYM_ADDRESS", "gym.example.org:5")
+    with pytest.raises(NoGym, match="in the clear"):
+        find_endpoint()
+    monkeypatch.setenv("GYM_ADDRESS", "127.0.0.1:5")
     monkeypatch.setenv("GYM_TOKEN_FILE", str(tmp_path / "nowhere"))
     with pytest.raises(NoGym, match="GYM_TOKEN_FILE"):
         find_endpoint()

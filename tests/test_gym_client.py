@@ -183,3 +183,14 @@ async def test_cancelling_the_caller_leaves_the_client_usable(gym: FakeGym) -> N
         await asyncio.sleep(0.02)
         impatient.cancel()
         assert (await create(client, 1)).episode_id
+
+
+async def test_an_episode_that_nobody_waits_for_any_more_is_given_back_at_once(gym: FakeGym) -> None:
+    async with GymClient.connect() as client:
+        for _ in range(5):
+            opening = asyncio.create_task(create(client))
+            await asyncio.sleep(0)
+            opening.cancel()
+        async with asyncio.timeout(5):
+            while len(gym.episodes) < 5 or gym.live():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from trainer_client.endpoint import Endpoint
@@ -18,28 +18,54 @@ from trainer_client.gym import GymClient
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _starting = threading.Lock()
+_loops: list[asyncio.AbstractEventLoop] = []
+"""The event loop of all clients of this process, once there is one; never closed, which gRPC would complain of."""
 
 
-@cache
 def _background_loop() -> asyncio.AbstractEventLoop:
-    """Returns the event loop of all clients of this process; it is never closed, which gRPC would complain of."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="gym", daemon=True).start()
-    return loop
+    with _starting:
+        if not _loops:
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="gym", daemon=True).start()
+            _loops.append(loop)
+        return _loops[0]
+
+
+def _forget_loop() -> None:
+    _loops.clear()
+    _starting.release()
 
 
 # A thread does not survive a fork.
-os.register_at_fork(after_in_child=_background_loop.cache_clear)
+os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_forget_loop)
 
 
-def _wait(work: Coroutine[Any, Any, _T]) -> _T:
-    waited = asyncio.run_coroutine_threadsafe(work, _background_loop())
+def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T]) -> _T:
+    problem = ""
+    if loop not in _loops:
+        problem = "this connection was made before a fork: connect again in this process"
+    elif _is_running(loop):
+        problem = (
+            "called in the client's own event loop, which would wait for itself: await the GymClient there"
+        )
+    if problem:
+        work.close()
+        raise RuntimeError(problem)
+    waited = asyncio.run_coroutine_threadsafe(work, loop)
     try:
         return waited.result()
     except BaseException:
         # Ctrl-C while it waits: nobody is there for the answer any more.
         waited.cancel()
         raise
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this thread is the loop's own."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _waiting(
@@ -49,7 +75,7 @@ def _waiting(
 
     @wraps(method)
     def call(self: "BlockingGym", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return _wait(method(self._client, *args, **kwargs))
+        return _wait(self._loop, method(self._client, *args, **kwargs))
 
     return call
 
@@ -60,25 +86,27 @@ class BlockingGym:
     A process that forks connects in its children: connections do not survive a fork.
     """
 
-    def __init__(self, client: GymClient) -> None:
+    def __init__(self, client: GymClient, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
+        self._loop = loop
 
     @classmethod
     @contextmanager
     def connect(cls, endpoint: Endpoint | None = None, **options: Any) -> Iterator[Self]:
         """Connects to a gym; takes, raises and does at the end what `GymClient.connect` does."""
-        with _starting:
-            _background_loop()
+        loop = _background_loop()
         connection = GymClient.connect(endpoint, **options)
-        gym = cls(_wait(connection.__aenter__()))
+        gym = cls(_wait(loop, connection.__aenter__()), loop)
         try:
             yield gym
         finally:
-            _wait(connection.__aexit__(None, None, None))
+            # In a child that left the block as well, the connection is its parent's.
+            if loop in _loops:
+                _wait(loop, connection.__aexit__(None, None, None))
 
     def run(self, work: Callable[[GymClient], Coroutine[Any, Any, _T]]) -> _T:
         """Does something with the client itself, in its event loop, and waits for what comes of it."""
-        return _wait(work(self._client))
+        return _wait(self._loop, work(self._client))
 
     get_info = _waiting(GymClient.get_info)
     list_tasks = _waiting(GymClient.list_tasks)

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_client.errors import NoGym
+
+_LOCAL = re.compile(r"(127(\.\d+){3}|localhost|\[::1\]):\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,15 @@ def find_endpoint() -> Endpoint:
         NoGym: No gym runs here, or a file can be read by others, so that the token in it is no secret any more.
     """
     if address := os.environ.get("GYM_ADDRESS"):
+        if not _LOCAL.match(address):
+            raise NoGym(
+                f"GYM_ADDRESS is {address}, and a token would go there in the clear: make a tunnel to it (ssh -L), "
+                "and set it to the end on this machine, such as 127.0.0.1:50051"
+            )
         token_file = Path(os.environ.get("GYM_TOKEN_FILE", ""))
         try:
             token = _read_secret(token_file, f"chmod 600 {token_file}").strip()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise NoGym(
                 f"GYM_ADDRESS is set, and GYM_TOKEN_FILE cannot be read: {error}. Set it to a file with the token"
             ) from error

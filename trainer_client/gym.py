@@ -38,6 +38,7 @@ class GymClient:
         self._lease_seconds = lease_seconds
         self._live: set[str] = set()
         self._opening: set[asyncio.Task[wire.Created]] = set()
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     @classmethod
     @asynccontextmanager
@@ -201,8 +202,12 @@ class GymClient:
         opening = asyncio.create_task(self._open(request))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
-        # Who gives up in the middle must not leave an episode that nobody knows of.
-        return await asyncio.shield(opening)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # Who gives up in the middle must not leave an episode that nobody knows of.
+            opening.add_done_callback(self._give_back)
+            raise
 
     async def step(
         self,
@@ -269,6 +274,19 @@ class GymClient:
         created = wire.decode_created((await self._link.send(pb.RolloutCommand(create=request))).created)
         self._live.add(created.episode_id)
         return created
+
+    def _give_back(self, opening: asyncio.Task[wire.Created]) -> None:
+        """Ends an episode that nobody will play, instead of renewing its lease to the end of the connection."""
+        if opening.cancelled() or opening.exception():
+            return
+
+        async def end() -> None:
+            with suppress(GymError):  # Then its lease ends it.
+                await self.end(opening.result().episode_id, "cancelled")
+
+        ending = asyncio.create_task(end())
+        self._giving_back.add(ending)
+        ending.add_done_callback(self._giving_back.discard)
 
     async def _step(self, episode_id: str, turn: int, action: pb.Action) -> wire.Stepped:
         request = pb.StepEpisodeRequest(episode_id=episode_id, turn=turn, action=action)

@@ -99,6 +99,8 @@ class Link:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            # Nobody is left to answer: who calls from now on must not wait.
+            link._fail(GymUnavailable("The connection to the gym is closed: connect again"))
             await link._close_connection()
 
     def remember(self, tokenizer: pb.RegisterTokenizerRequest) -> None:
@@ -184,13 +186,17 @@ class Link:
                 self._connected.clear()
                 await self._reconnect(failing_since, problem)
         except Exception as error:
-            self._failure = error
-            self._connected.set()
-            for _, future in self._pending.values():
-                if not future.done():
-                    future.set_exception(error)
+            self._fail(error)
             if not isinstance(error, GymError):
                 raise
+
+    def _fail(self, error: Exception) -> None:
+        """Tells everybody who waits, and who comes later."""
+        self._failure = error
+        self._connected.set()
+        for _, future in self._pending.values():
+            if not future.done():
+                future.set_exception(error)
 
     async def _serve_stream(self) -> None:
         """Writes commands and hands out results until the stream breaks."""

@@ -20,9 +20,11 @@ from trainer_client.models.tiny import build_tiny
 ZERO, INIT = "bugfix/zero/share", "bugfix/init/tally"
 
 
-def trainer_of(model: Any) -> Any:
+def trainer_of(model: Any, process_index: int = 0) -> Any:
     """What the rollouts want of a trainer."""
-    accelerator = SimpleNamespace(unwrap_model=lambda each: each)
+    accelerator = SimpleNamespace(
+        unwrap_model=lambda each: each, process_index=process_index, num_processes=process_index + 1
+    )
     return SimpleNamespace(model=model, accelerator=accelerator, args=SimpleNamespace(temperature=1.0))
 
 
@@ -88,6 +90,28 @@ async def test_the_weights_of_the_trainer_play(tmp_path: Path) -> None:
     ]
     recorded = [value for value in batch["logprobs"][0] if value]
     assert said == pytest.approx(recorded, abs=1e-4)
+
+
+async def test_episodes_of_a_group_differ_also_where_processes_share_it(tmp_path: Path) -> None:
+    build_tiny(tmp_path / "start")
+    model = load_model(tmp_path / "start").model
+
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+
+        def use() -> list[list[int]]:
+            with BlockingGym.connect(Endpoint(gym.running.address, gym.running.token)) as blocking:
+                played = []
+                for process in range(2):
+                    rollouts = GymRollouts(blocking, tmp_path / "start", max_turns=2, max_new_tokens=3)
+                    played += rollouts([ZERO, ZERO], trainer_of(model, process))["completion_ids"]
+                model.peft_config = {}
+                with pytest.raises(ValueError, match="without peft_config"):
+                    rollouts([ZERO], trainer_of(model))
+                return played
+
+        played = await asyncio.to_thread(use)
+
+    assert len({tuple(ids) for ids in played}) == 4
 
 
 @pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed: pip install 'trl==1.16.0'")

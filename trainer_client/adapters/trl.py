@@ -73,8 +73,15 @@ class GymRollouts:
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
         """Plays a batch; `prompts` has each task as often as it has generations."""
         policy = self._copy.model
-        policy.load_state_dict(trainer.accelerator.unwrap_model(trainer.model).state_dict())
-        batch = next(self._batches)
+        learned = trainer.accelerator.unwrap_model(trainer.model)
+        if hasattr(learned, "peft_config"):
+            raise ValueError("GymRollouts samples from whole weights: train without peft_config")
+        policy.load_state_dict(learned.state_dict())
+        accelerator = trainer.accelerator
+        batch = f"{next(self._batches)}"
+        if accelerator.process_index:
+            # A group may be spread over processes, and its episodes must still differ.
+            batch += f".{accelerator.process_index}"
         sizes = {task_id: prompts.count(task_id) for task_id in prompts}
         groups = [GroupSpec(task_id, f"trl/{batch}/{task_id}", size) for task_id, size in sizes.items()]
         settings = RolloutSettings(
@@ -83,7 +90,8 @@ class GymRollouts:
             self._tokenizer.fingerprint,
             max_context_tokens=policy.config.get_text_config().max_position_embeddings,
             max_turns=self._max_turns,
-            cohort_size=min(32, len(prompts), self._gym.get_info().capacity),
+            cohort_size=min(32, len(prompts), self._gym.get_info().capacity // accelerator.num_processes),
+            trainers=accelerator.num_processes,
         )
         sampler = Sampler(
             policy,
