@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import datasets
+import torch
 from datasets.table import InMemoryTable
 from trl import GRPOConfig, GRPOTrainer
 
@@ -24,10 +25,13 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("runs/trl"), help="folder for the log and the model"
     )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the draws of tasks and of the gym's episodes"
+    )
     arguments = parser.parse_args()
     with BlockingGym.connect(on_notice=print) as gym:
         start = gym.run(lambda client: find_start_policy(client, "rl_base"))
-        rollouts = GymRollouts(gym, start, max_turns=4)
+        rollouts = GymRollouts(gym, start, max_turns=4, run_seed=arguments.seed)
         trainer = GRPOTrainer(
             model=str(start),
             reward_funcs=rewards,
@@ -39,6 +43,7 @@ def main() -> None:
             args=GRPOConfig(
                 output_dir=str(arguments.output),
                 max_steps=arguments.steps,
+                seed=arguments.seed,
                 per_device_train_batch_size=64,
                 num_generations=8,
                 num_iterations=2,
@@ -52,6 +57,8 @@ def main() -> None:
                 logging_steps=1,
                 save_strategy="no",
                 report_to=[],
+                bf16=False,
+                use_cpu=not torch.cuda.is_available(),
             ),
         )
         trainer.train()
