@@ -25,13 +25,11 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("runs/trl"), help="folder for the log and the model"
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, help="seed of the draws of tasks and of the gym's episodes"
-    )
+    parser.add_argument("--seed", type=int, default=0, help="TRL's seed: the order of tasks")
     arguments = parser.parse_args()
     with BlockingGym.connect(on_notice=print) as gym:
         start = gym.run(lambda client: find_start_policy(client, "rl_base"))
-        rollouts = GymRollouts(gym, start, max_turns=4, run_seed=arguments.seed)
+        rollouts = GymRollouts(gym, start, max_turns=4)
         trainer = GRPOTrainer(
             model=str(start),
             reward_funcs=rewards,
