@@ -1,9 +1,8 @@
 """Compares settings of a run: `python -m trainer_client.ablate --arms default,kl_k3_0.05 --seeds 0,1,2`.
 
-The runs are processes of their own, as many at a time as there are cores and as the gym has room for: a run repeats
-bit for bit, whatever runs beside it. They are out of reach of the terminal's Ctrl-C, which is handed to them once, so
-that each saves its last finished step. The same command again, or --resume, goes on: finished runs stay, the others
-are gone on with.
+The runs are processes of their own (`trainer_client.side_by_side`), as many at a time as there are cores and as the gym
+has room for: a run repeats bit for bit, whatever runs beside it. The same command again, or --resume, goes on: finished
+runs stay, the others are gone on with.
 
 A run that fails does not stop the others; what it said last is shown in the end. All processes hold a lock on
 ablation.json, so that no two work on one folder, not even where some outlive an ablation that was killed.

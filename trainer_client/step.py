@@ -40,7 +40,9 @@ async def play_step(
         session.console.doing(f"step {step}: playing {len(groups)} groups", step - 1, config.steps)
         rounds.append(await play_together(session.world, session.gym, policy, groups, session.settings))
         episodes += rounds[-1].trajectories
-        missing = config.tasks_per_step - len(_teaching(episodes, config))
+        missing = config.tasks_per_step - len(
+            _teaching(_learnable(episodes, credited(episodes, config)[1], config))
+        )
         if len(rounds) > config.refill_rounds or not missing:
             break
         tasks = {episode.task_id for episode in episodes}
@@ -69,7 +71,7 @@ def learn_step(session: Session, step: int, played: Played, reference: PreTraine
     rewards, advantages = credited(episodes, config)
     learned = _learnable(episodes, advantages, config)
     if config.refill_rounds:
-        teaching = _teaching(episodes, config)
+        teaching = _teaching(learned)
         learned = [(episode, turns) for episode, turns in learned if episode.group in teaching]
     bonus = entropy_bonus_of(config, earlier)
     update = NOTHING_LEARNED
@@ -134,7 +136,6 @@ def _learnable(
     ]
 
 
-def _teaching(episodes: Sequence[Trajectory], config: RunConfig) -> set[str]:
+def _teaching(learnable: Sequence[tuple[Trajectory, tuple[float, ...]]]) -> set[str]:
     """Returns the groups in which an episode that may be learned from has an advantage."""
-    learnable = _learnable(episodes, credited(episodes, config)[1], config)
     return teaching_groups([turns for _, turns in learnable], [episode.group for episode, _ in learnable])
