@@ -23,7 +23,7 @@ from trainer_client.endpoint import Endpoint
 from trainer_client.errors import GymError, GymRefused, GymUnavailable, NoGym
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # The same as the service's limit, in gym_service/server.py.
-MAX_COMMANDS_PER_MESSAGE = 256  # Keeps a batch of long turns far below the limit of a message.
+MAX_COMMANDS_PER_MESSAGE = 64  # Keeps a batch of long turns far below the limit of a message.
 
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import docker
+import uvloop
 
 from tests.bench import baselines
-from tests.bench.concurrency import carry
+from tests.bench.concurrency import Load, carry
 from tests.bench.floors import STEPS, run_beside, step_rate
 from tests.bench.grading import grading_rate, repository_rates
 from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
@@ -134,15 +135,24 @@ async def concurrent_episodes(seconds: float) -> None:
     """Turns in batches over many live episodes, without containers."""
     async with fake_service(capacity=max(_LIVE)) as service:
         for live in _LIVE:
-            load = await carry(service, live, seconds / 2)
-            show(
-                f"concurrent_episodes.{live}",
-                load.steps_per_second,
-                "steps/s",
-                p50_ms=round(load.latencies.percentile(50), 1),
-                p99_ms=round(load.latencies.percentile(99), 1),
-                kib_per_episode=round(load.kib_per_episode, 1),
-            )
+            show_load(f"concurrent_episodes.{live}", await carry(service, live, seconds / 2))
+
+
+async def contained_episodes(service: Service, seconds: float) -> None:
+    """The same over containers, as many as `make gym-up` has."""
+    show_load(f"concurrent_episodes.docker.{_CAPACITY}", await carry(service, _CAPACITY, seconds / 2))
+
+
+def show_load(name: str, load: Load) -> None:
+    """Prints what so many live episodes came to."""
+    show(
+        name,
+        load.steps_per_second,
+        "steps/s",
+        p50_ms=round(load.latencies.percentile(50), 1),
+        p99_ms=round(load.latencies.percentile(99), 1),
+        kib_per_episode=round(load.kib_per_episode, 1),
+    )
 
 
 async def containment_tax(service: Service, seconds: float) -> None:
@@ -209,6 +219,7 @@ OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
     "warm_start": warm_start,
     "containment_tax": containment_tax,
     "sampling_wait": sampling_wait,
+    "concurrent_episodes.docker": contained_episodes,
 }
 OVER_SINGLE_USE = {"coding_episode_rate.single_use": single_use_rate}
 ALONE: Mapping[str, Callable[[float], Awaitable[None]]] = {
@@ -258,7 +269,7 @@ def main() -> int:
         parser.error(f"nothing starts with {options.only!r}: choose from {', '.join(known)}")
     # A client of one's own does not load torch: to look through what that holds is no latency of the gym.
     gc.freeze()
-    asyncio.run(bench(names, options.seconds, options.model))
+    uvloop.run(bench(names, options.seconds, options.model))
     return 0
 
 

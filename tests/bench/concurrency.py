@@ -1,18 +1,23 @@
-"""Many live episodes at once over sandboxes that isolate nothing: what the service itself can carry."""
+"""Many live episodes at once: what the service itself can carry, by clients that do nothing but write and read."""
 
 import asyncio
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 from pathlib import Path
+
+from gym_contract.v1 import gym_pb2 as pb
 
 from tests.bench.latencies import Latencies
 from tests.bench.services import Service
-from trainer_client.wire import Created
 
 BATCH = 64
 """Turns that a client sends in one message, or as many as there are episodes."""
-_IN_FLIGHT = 4
-"""Batches that are under way at a time; what comes of more is waiting."""
+_STREAMS = 4
+"""Messages that are under way at a time, each on a stream of its own; what comes of more is waiting."""
+_OPENED_AT_ONCE = 256
+_READ = pb.Action(text="<call> read </call>")
 
 
 @dataclass(frozen=True)
@@ -21,60 +26,66 @@ class Load:
 
     steps_per_second: float
     latencies: Latencies
-    """Of a batch, which is what a step in it waits."""
+    """Of a message, which is what the last of its steps waits."""
     kib_per_episode: float
     """What the service grew by, for each episode that it holds."""
 
 
 async def carry(service: Service, live: int, seconds: float) -> Load:
-    """Opens so many episodes, plays turns in all of them in turn for a time, and ends them."""
+    """Opens so many episodes, plays turns in all of them in turn, and ends them, for a time.
+
+    Opening and ending are not what is measured.
+    """
     before = _resident_kib(service.process_id)
-    episodes = [
-        episode
-        for start in range(0, live, 256)
-        for episode in await asyncio.gather(
-            *(_open(service, index) for index in range(start, min(start + 256, live)))
-        )
-    ]
-    grown = _resident_kib(service.process_id) - before
-    batches = [episodes[start : start + BATCH] for start in range(0, live, BATCH)]
+    grown, steps, took = 0, 0, 0.0
     milliseconds: list[float] = []
-    played, begin = 0, time.perf_counter()
-    room = asyncio.Semaphore(_IN_FLIGHT)
-
-    async def play(batch: list[Created], turn: int) -> None:
-        async with room:
-            started = time.perf_counter()
-            await asyncio.gather(
-                *(
-                    service.player.gym.step_text(each.episode_id, turn, "<call> read </call>")
-                    for each in batch
-                )
-            )
-            milliseconds.append((time.perf_counter() - started) * 1000)
-
-    while (elapsed := time.perf_counter() - begin) < seconds or len(milliseconds) < 2:
-        for turn in range(episodes[0].max_turns - 1):
-            await asyncio.gather(*(play(batch, turn) for batch in batches))
-            played += live
-        elapsed = time.perf_counter() - begin
-        if elapsed < seconds:
-            begin_pause = time.perf_counter()
-            await _end(service, episodes)
-            episodes = await asyncio.gather(*(_open(service, index) for index in range(live)))
-            batches = [episodes[start : start + BATCH] for start in range(0, live, BATCH)]
-            # Opening and ending are not what is measured.
-            begin += time.perf_counter() - begin_pause
-    await _end(service, episodes)
-    return Load(played / elapsed, Latencies(milliseconds), grown / live)
+    while took < seconds:
+        episodes, max_turns = await _open(service, live)
+        grown = grown or _resident_kib(service.process_id) - before
+        batches = [episodes[start : start + BATCH] for start in range(0, live, BATCH)]
+        # Another turn would end them.
+        turns = range(max_turns - 1)
+        begin = time.perf_counter()
+        milliseconds += chain.from_iterable(
+            await asyncio.gather(*(_play(service, batches[i::_STREAMS], turns) for i in range(_STREAMS)))
+        )
+        took += time.perf_counter() - begin
+        steps += live * len(turns)
+        await asyncio.gather(*(service.player.gym.end(each, "cancelled") for each in episodes))
+    return Load(steps / took, Latencies(milliseconds), grown / live)
 
 
-async def _open(service: Service, index: int) -> Created:
-    return await service.player.gym.create("bugfix/zero/share", "menu", run_seed=0, group="load", index=index)
+async def _open(service: Service, live: int) -> tuple[list[str], int]:
+    """Opens episodes; gives their ids, and the turns that each has."""
+    gym, opened = service.player.gym, []
+    for start in range(0, live, _OPENED_AT_ONCE):
+        indices = range(start, min(start + _OPENED_AT_ONCE, live))
+        opened += await asyncio.gather(
+            *(gym.create("bugfix/zero/share", "menu", run_seed=0, group="load", index=i) for i in indices)
+        )
+    return [created.episode_id for created in opened], opened[0].max_turns
 
 
-async def _end(service: Service, episodes: list[Created]) -> None:
-    await asyncio.gather(*(service.player.gym.end(each.episode_id, "cancelled") for each in episodes))
+def _message(episodes: Sequence[str], turn: int) -> pb.RolloutRequest:
+    steps = [pb.StepEpisodeRequest(episode_id=each, turn=turn, action=_READ) for each in episodes]
+    return pb.RolloutRequest(commands=[pb.RolloutCommand(step=step) for step in steps])
+
+
+async def _play(service: Service, batches: Sequence[Sequence[str]], turns: Iterable[int]) -> list[float]:
+    """Plays turns of all these episodes over one stream; gives how long each message took, in milliseconds."""
+    stream = service.open_stream()
+    milliseconds: list[float] = []
+    for turn, batch in product(turns, batches):
+        begin = time.perf_counter()
+        await stream.write(_message(batch, turn))
+        answered = 0
+        while answered < len(batch):
+            results = (await stream.read()).results
+            assert all(result.HasField("stepped") for result in results), results
+            answered += len(results)
+        milliseconds.append((time.perf_counter() - begin) * 1000)
+    await stream.done_writing()
+    return milliseconds
 
 
 def _resident_kib(process_id: int) -> int:

@@ -6,11 +6,13 @@ import signal
 import sys
 from pathlib import Path
 
+import uvloop
+
 from gym_service.config import ServiceConfig
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
 from gym_service.sandbox.policy import SandboxLimits
-from gym_service.server import running_gym
+from gym_service.server import look_for_garbage_rarely, running_gym
 from gym_service.state import Endpoint, StateFolder
 from gym_service.tasks.suites import built_in
 
@@ -25,6 +27,7 @@ async def serve(folder: Path, capacity: int) -> None:
     async def start(limits: SandboxLimits | None = None) -> FakeSandbox:
         return FakeSandbox()
 
+    look_for_garbage_rarely()
     config = ServiceConfig(state_folder=folder, capacity=capacity, verdict_cache=False)
     seed = state.grading_seed()
     async with running_gym(config, start, Assurance(NO_ISOLATION), built_in(), seed) as gym:
@@ -34,4 +37,4 @@ async def serve(folder: Path, capacity: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2])))
+    uvloop.run(serve(Path(sys.argv[1]), int(sys.argv[2])))

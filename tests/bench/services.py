@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 from gym_contract.v1 import gym_pb2 as pb
@@ -34,6 +35,10 @@ class Service:
     player: Player
     _stub: gym_pb2_grpc.GymServiceStub
     _metadata: tuple[tuple[str, str], ...]
+
+    def open_stream(self) -> Any:
+        """Opens a Rollout stream with nothing around it."""
+        return self._stub.Rollout(metadata=self._metadata)
 
     async def settle(self) -> None:
         """Waits until no episode lives and every sandbox of the pool is warm."""
