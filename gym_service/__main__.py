@@ -129,6 +129,18 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="live episodes at once at most; 0 (default) for all there can be",
     )
+    issue.add_argument(
+        "--rate",
+        type=float,
+        default=0.0,
+        help="commands per second at most, kept by waiting; 0 (default) for any number",
+    )
+    issue.add_argument(
+        "--weight",
+        type=float,
+        default=1.0,
+        help="its share of places and time that others want as well, beside theirs (default: 1)",
+    )
     revoke = actions.add_parser("revoke", help="take a token back, from now on")
     revoke.add_argument("name", metavar="NAME", help="whose it is")
     actions.add_parser("list", help="list who has one")
@@ -271,7 +283,16 @@ def _token(arguments: argparse.Namespace, rest: list[str]) -> int:
     try:
         if arguments.action == "issue":
             # Alone on stdout, so that it can go into a file that nobody has seen.
-            print(book.issue(arguments.name, arguments.role, arguments.days, arguments.episodes))
+            print(
+                book.issue(
+                    arguments.name,
+                    arguments.role,
+                    arguments.days,
+                    arguments.episodes,
+                    arguments.rate,
+                    arguments.weight,
+                )
+            )
         elif arguments.action == "revoke":
             book.revoke(arguments.name)
         else:
@@ -279,7 +300,8 @@ def _token(arguments: argparse.Namespace, rest: list[str]) -> int:
                 days = (each.expires_at - time.time()) / 86_400
                 left = f"{days:.1f} days left" if days > 0 else "expired"
                 episodes = f"{each.quota} episodes" if each.quota else "any number of episodes"
-                print(f"{each.name:20}  {each.role:8}  {left}, {episodes}")
+                rate = f"{each.rate:g} commands/s" if each.rate else "any rate"
+                print(f"{each.name:20}  {each.role:8}  {left}, {episodes}, {rate}, weight {each.weight:g}")
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import hmac
 import json
+import math
 import os
 import re
 import secrets
@@ -34,6 +35,8 @@ _READS = {"GetGymInfo", "ListTasks", "GetEpisode"}
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DAY_SECONDS = 86_400
+_LEAST_RATE = 0.1
+_MOST_WEIGHT = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,10 @@ class Caller:
     role: str
     quota: int = 0
     """The episodes of theirs that can be live at once; 0 for as many as the gym holds."""
+    rate: float = 0.0
+    """The commands per second that are begun for them; 0 for as many as there is time for."""
+    weight: float = 1.0
+    """Their share of what others want as well, beside those others' weights."""
 
     @property
     def _rank(self) -> int:
@@ -90,7 +97,9 @@ class Issued:
     expires_at: float
     """In seconds of Unix time."""
     quota: int = 0
-    """See `Caller`."""
+    rate: float = 0.0
+    weight: float = 1.0
+    """See `Caller` for these three."""
 
 
 class TokenBook:
@@ -116,7 +125,9 @@ class TokenBook:
             raise ValueError(f"{self._path} cannot be read: {error}") from None
         return self._read[1]
 
-    def issue(self, name: str, role: str, days: float, quota: int = 0) -> str:
+    def issue(
+        self, name: str, role: str, days: float, quota: int = 0, rate: float = 0.0, weight: float = 1.0
+    ) -> str:
         """Makes a token and returns it; it is not to be had again. Raises ValueError for what cannot be."""
         if not _NAME.fullmatch(name) or name == OWNER.name:
             raise ValueError(
@@ -128,12 +139,19 @@ class TokenBook:
             raise ValueError(f"--days must be above 0 and at most 3650, not {days:g}")
         if quota < 0:
             raise ValueError(f"--episodes must not be negative, and is {quota}")
+        if not (rate == 0 or _LEAST_RATE <= rate < math.inf):
+            raise ValueError(f"--rate must be 0 for any, or at least {_LEAST_RATE:g}, not {rate:g}")
+        if not 1 / _MOST_WEIGHT <= weight <= _MOST_WEIGHT:
+            raise ValueError(
+                f"--weight must be from {1 / _MOST_WEIGHT:g} to {_MOST_WEIGHT:g}, not {weight:g}"
+            )
         with self._alone():
             if any(each.name == name for each in self.issued):
                 raise ValueError(f"{name} has a token: revoke it first, or choose another name")
             token = secrets.token_urlsafe(32)
             expires_at = time.time() + days * _DAY_SECONDS
-            self._write((*self.issued, Issued(name, role, _hash(token), expires_at, quota)))
+            issued = Issued(name, role, _hash(token), expires_at, quota, rate, weight)
+            self._write((*self.issued, issued))
         return token
 
     def revoke(self, name: str) -> None:
@@ -156,7 +174,7 @@ class TokenBook:
             raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID")
         if not time.time() <= found.expires_at:
             raise Unauthenticated(f"the token of {found.name} has come to its end", "TOKEN_EXPIRED")
-        return Caller(found.name, found.role, found.quota)
+        return Caller(found.name, found.role, found.quota, found.rate, found.weight)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -189,6 +207,8 @@ def _issued(row: dict[str, Any]) -> Issued:
         raise ValueError(f"there is no role {issued.role}")
     if not _SHA256.fullmatch(issued.sha256):
         raise ValueError(f"the hash of the token of {issued.name} is none")
+    if not (0 <= issued.rate < math.inf and 1 / _MOST_WEIGHT <= issued.weight <= _MOST_WEIGHT):
+        raise ValueError(f"the rate or the weight of {issued.name} is none")
     return replace(issued, expires_at=float(issued.expires_at), quota=int(issued.quota))
 
 

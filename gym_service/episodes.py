@@ -14,15 +14,17 @@ import hashlib
 import itertools
 import logging
 import secrets
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from gym_service.admission import check_creation
 from gym_service.callers import CALLER, Caller
+from gym_service.ended import EndedEpisodes
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
+from gym_service.fairness import FairSemaphore, Places
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
 from gym_service.grading.changes import take_changes
@@ -38,6 +40,7 @@ from gym_service.tasks.model import FunctionInstance
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.suites import Catalogue, Instance, Task, open_task
 from gym_service.tokens import MAX_SEQUENCE_IDS, ChatTokenizer
+from gym_service.tokens.registry import TokenizerRegistry
 from gym_service.toolsets.base import Progress, Toolset
 from gym_service.values import (
     Action,
@@ -59,14 +62,8 @@ _LONGEST_WAIT_SECONDS = 30.0
 _CHECKS_AT_ONCE = 2
 """Tasks that are checked at a time: the graders are there for episodes in the first place."""
 _MOST_CHECKS = 256
-_MOST_TOKENIZERS = 32
-_MOST_TOKENIZERS_OF_A_CALLER = 8
-"""So that nobody but the owner can take every place, which is not given back before the service stops."""
+"""Of one caller, those that wait included."""
 _REAPER_SECONDS = 1.0
-_KEPT_BYTES = 512 << 20
-"""What the records of ended episodes may take together, by a generous estimate."""
-_BYTES_PER_ID = 40
-"""What one token id takes, as an object of its own."""
 _CLOSING_SECONDS = 5.0
 
 Result = TypeVar("Result")
@@ -96,36 +93,31 @@ class Episodes:
         self._records = records
         self.capacity = capacity
         self.max_lease_seconds = max_lease_seconds
-        self._kept = kept
         self._grader = Grader(pool, private_seed, graders, cache)
         self._by_id: dict[str, Episode] = {}
         self._creations: dict[tuple[str, str], tuple[bytes, asyncio.Task[Episode]]] = {}
-        self._ended: deque[tuple[Episode, int]] = deque()
-        """The ended episodes in the order of their ends, each with the bytes that its record takes."""
-        self._ended_bytes = 0
+        self._ended = EndedEpisodes(kept)
         self._work: set[asyncio.Task[Any]] = set()
         """What is under way, whoever waits for it."""
-        self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
-        self._checks = 0
-        self._live: Counter[str] = Counter()
-        """The episodes that hold a sandbox, by their callers."""
+        self._checking = FairSemaphore(_CHECKS_AT_ONCE)
+        self._checks: Counter[str] = Counter()
+        """The checks of tasks that are under way or wait, by their callers."""
+        self._places = Places(capacity)
+        """What the live episodes hold."""
         self.idle = asyncio.Event()
         """Set while no episode holds a sandbox."""
         self.idle.set()
         self._numbers = itertools.count(1)
         # An id of an earlier life of the service must not name an episode of this one.
         self._prefix = secrets.token_hex(6)
-        self.tokenizers: dict[str, ChatTokenizer] = {}
-        """The registered tokenizers by fingerprint."""
-        self._registered: Counter[str] = Counter()
-        """How many of them are whose."""
+        self.tokenizers = TokenizerRegistry()
         self.draining = False
         """Whether new episodes are refused because the service is about to stop."""
 
     @property
     def live(self) -> int:
         """The episodes that hold a sandbox."""
-        return self._live.total()
+        return self._places.held
 
     def capacity_of(self, caller: Caller) -> int:
         """The episodes that a caller can have live at once. Who plans with more would wait for places of its own."""
@@ -135,20 +127,6 @@ class Episodes:
     def grading(self) -> GraderStatus:
         """What grading came to so far."""
         return self._grader.status
-
-    def register(self, tokenizer: ChatTokenizer) -> None:
-        """Makes a tokenizer known. Raises InvalidRequest when there are too many."""
-        caller, fingerprint = CALLER.get(), tokenizer.facts.fingerprint
-        if fingerprint in self.tokenizers:
-            return
-        if len(self.tokenizers) >= _MOST_TOKENIZERS:
-            message = f"{_MOST_TOKENIZERS} tokenizers are registered, the most there can be"
-            raise InvalidRequest(message, "TOO_MANY_TOKENIZERS")
-        if caller.role != "admin" and self._registered[caller.name] >= _MOST_TOKENIZERS_OF_A_CALLER:
-            message = f"{caller.name} has registered {_MOST_TOKENIZERS_OF_A_CALLER} tokenizers, the most of one caller"
-            raise InvalidRequest(message, "TOO_MANY_TOKENIZERS")
-        self._registered[caller.name] += 1
-        self.tokenizers[fingerprint] = tokenizer
 
     async def create(self, creation: Creation) -> Episode:
         """Opens an episode, or returns the one that this request id has opened.
@@ -213,10 +191,11 @@ class Episodes:
         CALLER.get().check_split(task.split)
         if self.draining:
             raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
-        if self._checks >= _MOST_CHECKS:
-            message = f"{_MOST_CHECKS} checks of tasks wait, the most there can be"
+        caller = CALLER.get()
+        if self._checks[caller.name] >= _MOST_CHECKS:
+            message = f"{_MOST_CHECKS} checks of tasks wait, the most of one caller"
             raise AtCapacity(message, "CHECKS_REACHED", _CAPACITY_RETRY_SECONDS)
-        self._checks += 1
+        self._checks[caller.name] += 1
         try:
             # To its end, even if nobody waits for it any more: so there are never more than are counted.
             return await asyncio.shield(self._run(self._check(task)))
@@ -278,30 +257,24 @@ class Episodes:
         task = self.catalogue.task(creation.task_id)
         CALLER.get().check_split(task.split)
         toolset = check_creation(creation, task, self.max_lease_seconds)
-        tokenizer = self._find_tokenizer(creation.tokenizer_fingerprint)
+        fingerprint = creation.tokenizer_fingerprint
+        tokenizer = self.tokenizers.find(fingerprint) if fingerprint else None
         limits = self._pool.limits.tightened(creation.limits)
         if self.draining:
             raise Unavailable("the gym is about to stop", "DRAINING", _OUTAGE_RETRY_SECONDS)
-        if self.live >= self.capacity:
-            message = f"{self.capacity} episodes are live, the most there can be"
-            raise AtCapacity(message, "CAPACITY_REACHED", _CAPACITY_RETRY_SECONDS)
         caller = CALLER.get()
-        if caller.quota and self._live[caller.name] >= caller.quota:
+        if caller.quota and self._places.held_by(caller) >= caller.quota:
             message = f"{caller.quota} episodes of {caller.name} are live, the most that its token allows"
             raise AtCapacity(message, "QUOTA_REACHED", _CAPACITY_RETRY_SECONDS)
-        self._count(1, caller.name)
-        return self._run(self._open(creation, task, toolset, tokenizer, limits))
-
-    def _find_tokenizer(self, fingerprint: str) -> ChatTokenizer | None:
-        if not fingerprint:
-            return None
-        tokenizer = self.tokenizers.get(fingerprint)
-        if tokenizer is None:
-            raise InvalidRequest(
-                "no tokenizer of this fingerprint; register it first (again after a restart of the gym)",
-                "TOKENIZER_UNKNOWN",
+        if not self._places.take(caller):
+            message = (
+                f"{self.capacity} episodes are live, the most there can be"
+                if self.live >= self.capacity
+                else "the places that are free are for callers that have fewer"
             )
-        return tokenizer
+            raise AtCapacity(message, "CAPACITY_REACHED", _CAPACITY_RETRY_SECONDS)
+        self.idle.clear()
+        return self._run(self._open(creation, task, toolset, tokenizer, limits))
 
     async def _open(
         self,
@@ -321,7 +294,7 @@ class Episodes:
         except BaseException:
             # The same request may come again and must then be tried again.
             del self._creations[CALLER.get().name, creation.request_id]
-            self._count(-1, CALLER.get().name)
+            self._give_back(CALLER.get().name)
             raise
         edits = creation.max_edits or toolset.max_edits or -1
         lease_seconds = creation.lease_seconds or self.max_lease_seconds
@@ -426,7 +399,7 @@ class Episodes:
             stop_reason, broken = StopReason.INFRASTRUCTURE, True
         finally:
             await self._pool.release(episode.sandbox, broken=broken)
-            self._count(-1, episode.owner)
+            self._give_back(episode.owner)
             self._keep(episode)
         return stop_reason
 
@@ -460,7 +433,7 @@ class Episodes:
             async with self._checking:
                 return await check_task(task, self._grader)
         finally:
-            self._checks -= 1
+            self._checks[CALLER.get().name] -= 1
 
     async def _record(self, episode: Episode, verdict: Verdict) -> None:
         try:
@@ -471,11 +444,9 @@ class Episodes:
             # What an episode is worth does not depend on what is written about it.
             logger.exception("the record of episode %s could not be made", episode.episode_id)
 
-    def _count(self, change: int, owner: str) -> None:
-        self._live[owner] += change
-        if self.live:
-            self.idle.clear()
-        else:
+    def _give_back(self, owner: str) -> None:
+        self._places.give_back(owner)
+        if not self.live:
             self.idle.set()
 
     def _renew(self, episode: Episode) -> None:
@@ -490,15 +461,10 @@ class Episodes:
                 self._finish(episode, StopReason.LEASE_EXPIRED)
 
     def _keep(self, episode: Episode) -> None:
-        """Keeps the record of an ended episode, and drops the oldest ones beyond what is kept."""
-        size = episode.record_bytes + episode.length * _BYTES_PER_ID
-        self._ended.append((episode, size))
-        self._ended_bytes += size
-        while len(self._ended) > self._kept or self._ended_bytes > _KEPT_BYTES:
-            oldest, size = self._ended.popleft()
-            self._ended_bytes -= size
-            del self._by_id[oldest.episode_id]
-            self._creations.pop((oldest.owner, oldest.creation.request_id), None)
+        """Keeps the record of an ended episode, and forgets those that are dropped for it."""
+        for dropped in self._ended.add(episode):
+            del self._by_id[dropped.episode_id]
+            self._creations.pop((dropped.owner, dropped.creation.request_id), None)
 
 
 def _loss(error: SandboxLost) -> StopReason:

@@ -23,6 +23,7 @@ from gym_service.callers import CALLER, OWNER, Caller, TokenBook
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import GymError, InvalidRequest, Unauthenticated
+from gym_service.fairness import Turnstile
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
 from gym_service.proof import ProofBook, open_grounds, prove_all
@@ -97,9 +98,10 @@ async def running_gym(
         cache=cache,
     )
     token = secrets.token_urlsafe(32)
-    gate = _Gate(token, TokenBook(config.state_folder / TOKENS_FILE))
+    turnstile = Turnstile()
+    gate = _Gate(token, TokenBook(config.state_folder / TOKENS_FILE), turnstile)
     server = grpc.aio.server(interceptors=[gate], options=_OPTIONS)
-    servicer = GymServicer(episodes, pool, assurance, MAX_MESSAGE_BYTES)
+    servicer = GymServicer(episodes, pool, assurance, turnstile, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(healthcheck, server)
@@ -151,7 +153,7 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         catalogue = await _prove(engine, state)
         async with running_gym(config, engine.start, assurance, catalogue, state.grading_seed()) as gym:
             for tokenizer in tokenizers:
-                gym.episodes.register(tokenizer)
+                gym.episodes.tokenizers.add(tokenizer, OWNER)
             state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
             logger.info("serving at %s, image %s", gym.address, engine.facts.image_digest)
             try:
@@ -245,9 +247,10 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
     One call is open: the health check, which says nothing but whether the service serves.
     """
 
-    def __init__(self, token: str, book: TokenBook) -> None:
+    def __init__(self, token: str, book: TokenBook, turnstile: Turnstile) -> None:
         self._owners = token.encode()
         self._book = book
+        self._turnstile = turnstile
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
@@ -268,7 +271,7 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
             return _refusing(handler, error)
         if handler.response_streaming and not handler.request_streaming:
             return handler
-        return _decoding(handler, caller, admit)
+        return _decoding(handler, caller, admit, self._turnstile)
 
     def _admit(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         brought = [value for key, value in metadata if key == "authorization"]
@@ -288,7 +291,7 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
             raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID") from None
 
 
-def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller]) -> Any:
+def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller], turnstile: Turnstile) -> Any:
     """Gives a handler that knows its caller, and answers bytes which are no message with INVALID_ARGUMENT.
 
     gRPC itself would answer UNKNOWN and write a stack trace to the log, for each of them. A stream may outlive the
@@ -298,11 +301,16 @@ def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller]) -> Any:
 
     async def call(data: bytes, context: Any) -> Any:
         CALLER.set(caller)
+        await turnstile.keep_rate()
+        await turnstile.enter()
+        turnstile.charge(len(data))
         try:
             request = handler.request_deserializer(data)
         except DecodeError:
             await abort(context, malformed)
-        return await handler.unary_unary(request, context)
+        response = await handler.unary_unary(request, context)
+        turnstile.charge(response.ByteSize())
+        return response
 
     async def stream(parts: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
         CALLER.set(caller)
@@ -313,6 +321,8 @@ def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller]) -> Any:
             async for data in parts:
                 try:
                     admit()
+                    await turnstile.enter()
+                    turnstile.charge(len(data))
                     request = handler.request_deserializer(data)
                 except GymError as error:
                     refusal = error

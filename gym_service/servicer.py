@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -16,7 +17,9 @@ from gym_service import __version__, wire
 from gym_service.admission import TOOLSETS
 from gym_service.callers import CALLER
 from gym_service.episodes import Episodes
-from gym_service.errors import GymError, InvalidRequest
+from gym_service.errors import AtCapacity, GymError, InvalidRequest
+from gym_service.fairness import FairSemaphore, Turnstile
+from gym_service.rollout import RolloutStream
 from gym_service.sandbox.isolation import Assurance
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.suites import Task
@@ -31,15 +34,26 @@ MAX_PAGE_SIZE = 1000
 ERROR_DOMAIN = "gym.v1"
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _MAX_COMMAND_ID_CHARACTERS = 128
-_MAX_UNANSWERED_COMMANDS = 1024
-"""Per stream, results that the client has not taken yet included."""
+_MOST_STREAMS = 64
+"""Of one caller: far more than it needs, because a stream carries any number of episodes."""
 
 
 class GymServicer(gym_pb2_grpc.GymServiceServicer):
     """The gym's side of the contract."""
 
-    def __init__(self, episodes: Episodes, pool: Pool, assurance: Assurance, max_message_bytes: int) -> None:
+    def __init__(
+        self,
+        episodes: Episodes,
+        pool: Pool,
+        assurance: Assurance,
+        turnstile: Turnstile,
+        max_message_bytes: int,
+    ) -> None:
         self._episodes = episodes
+        self._turnstile = turnstile
+        self._streams: Counter[str] = Counter()
+        """The open streams, by their callers."""
+        self._registering = FairSemaphore(1)
         self._pool = pool
         self._assurance = assurance
         self._isolation = wire.isolation_to(assurance.isolation)
@@ -98,40 +112,25 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
     async def Rollout(
         self, requests: AsyncIterator[pb.RolloutRequest], context: Context
     ) -> AsyncIterator[pb.RolloutResponse]:
-        """Carries out commands side by side and sends results as they come, several at once if they do."""
-        results: asyncio.Queue[pb.RolloutResult | None] = asyncio.Queue()
-        places = asyncio.Semaphore(_MAX_UNANSWERED_COMMANDS)
-
-        async def perform(command: pb.RolloutCommand) -> None:
-            results.put_nowait(await self._perform(command))
-
-        async def read() -> None:
-            async with asyncio.TaskGroup() as running:
-                async for request in requests:
-                    for command in request.commands:
-                        # Not reading on is the stream's own flow control.
-                        await places.acquire()
-                        running.create_task(perform(command))
-
-        reader = asyncio.create_task(read())
-        reader.add_done_callback(lambda _: results.put_nowait(None))
+        """Carries out commands side by side and sends results as they come."""
+        owner = CALLER.get().name
+        if self._streams[owner] >= _MOST_STREAMS:
+            message = f"{_MOST_STREAMS} streams of {owner} are open, the most of one caller"
+            await abort(context, AtCapacity(message, "STREAMS_REACHED"))
+        self._streams[owner] += 1
+        stream = RolloutStream(
+            self._perform,
+            self._turnstile,
+            longest_silence_seconds=self._episodes.max_lease_seconds,
+            batch_bytes=self._max_message_bytes // 8,
+        )
         try:
-            while (result := await results.get()) is not None:
-                batch, size = [result], result.ByteSize()
-                while size < self._max_message_bytes // 8 and not results.empty():
-                    result = results.get_nowait()
-                    if result is None:
-                        results.put_nowait(None)
-                        break
-                    batch.append(result)
-                    size += result.ByteSize()
-                yield pb.RolloutResponse(results=batch)
-                for _ in batch:
-                    places.release()
-            await _answer(reader, context)
+            async for response in stream.answer(requests):
+                yield response
+        except GymError as error:
+            await abort(context, error)
         finally:
-            # The client is gone: its commands go on inside the registry and keep their answers for a repeat.
-            reader.cancel()
+            self._streams[owner] -= 1
 
     async def _perform(self, command: pb.RolloutCommand) -> pb.RolloutResult:
         result = pb.RolloutResult(command_id=command.command_id[:_MAX_COMMAND_ID_CHARACTERS])
@@ -175,9 +174,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
                 )
                 for name, tasks in catalogue.suites.items()
             ],
-            tokenizers=[
-                wire.tokenizer_to(tokenizer.facts) for tokenizer in self._episodes.tokenizers.values()
-            ],
+            tokenizers=map(wire.tokenizer_to, self._episodes.tokenizers.facts),
             isolation=self._isolation,
             capacity=self._episodes.capacity_of(CALLER.get()),
             live_episodes=self._episodes.live,
@@ -212,15 +209,16 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         )
 
     async def _register(self, request: pb.RegisterTokenizerRequest) -> pb.RegisterTokenizerResponse:
-        tokenizer = await asyncio.to_thread(
-            ChatTokenizer,
-            request.tokenizer_json,
-            request.chat_template,
-            request.end_of_turn,
-            parse_template_arguments(request.template_arguments_json),
-            tuple(request.stop_token_ids),
-        )
-        self._episodes.register(tokenizer)
+        async with self._registering:
+            tokenizer = await asyncio.to_thread(
+                ChatTokenizer,
+                request.tokenizer_json,
+                request.chat_template,
+                request.end_of_turn,
+                parse_template_arguments(request.template_arguments_json),
+                tuple(request.stop_token_ids),
+            )
+        self._episodes.tokenizers.add(tokenizer, CALLER.get())
         return pb.RegisterTokenizerResponse(tokenizer=wire.tokenizer_to(tokenizer.facts))
 
     async def _create(self, request: pb.CreateEpisodeRequest) -> pb.CreateEpisodeResponse:

@@ -15,15 +15,16 @@ SERVICE_FLOORS = [
     {"synthesis", "control", "server"},
     {"proof"},
     {"servicer", "state", "config"},
+    {"rollout"},
     {"wire"},
     {"episodes"},
-    {"play", "record_folder", "admission"},
+    {"play", "record_folder", "admission", "ended"},
     {"record"},
     {"episode"},
     {"toolsets", "tokens"},
     {"grading"},
     {"sandbox"},
-    {"tasks", "values", "callers"},
+    {"tasks", "values", "callers", "fairness"},
     {"errors"},
 ]
 

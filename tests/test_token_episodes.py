@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from gym_contract.v1 import gym_pb2 as pb
 
+from gym_service.callers import OWNER
 from gym_service.tasks.suites import built_in, open_task
 from gym_service.tokens.control import BREAK, guards
 from gym_service.toolsets.calls import write_calls
@@ -204,7 +205,7 @@ async def test_what_the_gym_sends_adds_up_to_the_rendering_of_the_conversation(
     gym, model, arguments, toolset
 ):
     tokenizer, reference = gym_tokenizer(model, arguments), Reference(model, arguments)
-    gym.running.episodes.register(tokenizer)
+    gym.running.episodes.tokenizers.add(tokenizer, OWNER)
     for number in range(15):
         draw = Random(f"gym/{toolset.name}/{number}")
         episode = await gym.create(

@@ -8,6 +8,7 @@ import pytest
 from gym_contract.v1 import gym_pb2 as pb
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from gym_service.callers import OWNER
 from gym_service.errors import InvalidRequest
 from gym_service.sandbox.fake import FakeSandbox
 from gym_service.tasks.operations import OPERATIONS
@@ -163,7 +164,7 @@ async def test_the_client_of_the_trainer_brings_arguments_and_is_told_what_was_f
 
 async def test_the_coding_tools_go_through_a_template_that_renders_them(gym, qwen3, tiny):
     for tokenizer in (qwen3, tiny):
-        gym.running.episodes.register(tokenizer)
+        gym.running.episodes.tokenizers.add(tokenizer, OWNER)
     native = await gym.create("native", toolset="coding", tokenizer_fingerprint=qwen3.facts.fingerprint)
     plain = await gym.create("plain", toolset="coding", tokenizer_fingerprint=tiny.facts.fingerprint)
     menu = await gym.create("menu", tokenizer_fingerprint=qwen3.facts.fingerprint)
@@ -178,7 +179,7 @@ async def test_the_coding_tools_go_through_a_template_that_renders_them(gym, qwe
 
 
 async def test_the_prompt_of_the_menu_is_what_it_always_was(gym, tiny):
-    gym.running.episodes.register(tiny)
+    gym.running.episodes.tokenizers.add(tiny, OWNER)
     episode = await gym.create(tokenizer_fingerprint=tiny.facts.fingerprint)
 
     system, user = episode.messages
@@ -195,7 +196,7 @@ async def test_the_prompt_of_the_menu_is_what_it_always_was(gym, tiny):
 async def test_a_call_in_a_thought_that_the_template_opened_is_none(gym):
     template = BYTES_TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif")
     tokenizer = ChatTokenizer(bytes_tokenizer().to_str().encode(), template, "<|end|>")
-    gym.running.episodes.register(tokenizer)
+    gym.running.episodes.tokenizers.add(tokenizer, OWNER)
     episode = await gym.create(tokenizer_fingerprint=tokenizer.facts.fingerprint)
     thinking = await gym.step(episode.episode_id, 0, "<call> submit </call>")
     said = await gym.step(episode.episode_id, 1, "<call> submit </call></think><call> read </call>")
@@ -414,7 +415,7 @@ def test_truncation_and_padding_of_the_files_do_not_touch_an_episode():
 async def test_calls_of_a_client_come_after_the_thought_that_the_template_opened(gym):
     template = BYTES_TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif")
     tokenizer = ChatTokenizer(bytes_tokenizer().to_str().encode(), template, "<|end|>")
-    gym.running.episodes.register(tokenizer)
+    gym.running.episodes.tokenizers.add(tokenizer, OWNER)
     positions = []
     for number, action in enumerate(
         (
@@ -458,7 +459,7 @@ async def test_a_long_observation_holds_nobody_up(tmp_path, qwen3):
         return Wordy()
 
     async with gym_over(start, tmp_path) as gym:
-        gym.running.episodes.register(qwen3)
+        gym.running.episodes.tokenizers.add(qwen3, OWNER)
         episode = await gym.create(tokenizer_fingerprint=qwen3.facts.fingerprint)
         long = asyncio.ensure_future(gym.step(episode.episode_id, 0, "<call> read </call>"))
         waits = []
@@ -472,7 +473,7 @@ async def test_a_long_observation_holds_nobody_up(tmp_path, qwen3):
 
 
 async def test_an_id_that_only_the_model_has_is_a_turn_without_text(gym, tiny):
-    gym.running.episodes.register(tiny)
+    gym.running.episodes.tokenizers.add(tiny, OWNER)
     episode = await gym.create(tokenizer_fingerprint=tiny.facts.fingerprint)
     size = tiny.facts.vocabulary_size
     padding = pb.Action(token_ids=pb.TokenIds(ids=[size, size + 1000]))
@@ -486,7 +487,7 @@ async def test_an_id_that_only_the_model_has_is_a_turn_without_text(gym, tiny):
 
 
 async def test_a_sequence_without_measure_is_refused(gym, tiny):
-    gym.running.episodes.register(tiny)
+    gym.running.episodes.tokenizers.add(tiny, OWNER)
     episode = await gym.create(tokenizer_fingerprint=tiny.facts.fingerprint)
 
     with pytest.raises(grpc.aio.AioRpcError) as raised:

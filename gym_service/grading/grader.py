@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from gym_service.fairness import FairSemaphore
 from gym_service.grading import oracle, repository
 from gym_service.grading.bytecode import Bytecode
 from gym_service.grading.cache import VerdictCache
@@ -72,7 +73,7 @@ class Grader:
         """`private_seed` keys the draw of hidden inputs; it never leaves the service."""
         self._pool = pool
         self._private_seed = private_seed
-        self._free = asyncio.Semaphore(at_once)
+        self._free = FairSemaphore(at_once)
         self._cache = cache
         self._bytecode = Bytecode()
         self._verdicts: Counter[str] = Counter()

@@ -5,6 +5,7 @@ import json
 import pytest
 from gym_contract.v1 import gym_pb2 as pb
 
+from gym_service.callers import OWNER
 from gym_service.toolsets.calls import write_calls, write_short_calls
 from gym_service.toolsets.menu import Menu
 from gym_service.values import Action, ToolCall
@@ -85,7 +86,7 @@ async def play(gym, form, toolset, tokenizer, fingerprint):
 @pytest.mark.parametrize(("model", "arguments"), ALL, ids=NAMES)
 async def test_ids_text_and_calls_play_the_same_episode(gym, model, arguments, toolset):
     tokenizer = gym_tokenizer(model, arguments)
-    gym.running.episodes.register(tokenizer)
+    gym.running.episodes.tokenizers.add(tokenizer, OWNER)
 
     by_ids, by_text, by_calls = [
         await play(gym, form, toolset, tokenizer, tokenizer.facts.fingerprint)
@@ -99,7 +100,7 @@ async def test_ids_text_and_calls_play_the_same_episode(gym, model, arguments, t
 @pytest.mark.parametrize("toolset", ["menu", "coding"])
 async def test_a_client_without_a_tokenizer_sees_the_same_observations(gym, toolset):
     tokenizer = gym_tokenizer("tiny", {})
-    gym.running.episodes.register(tokenizer)
+    gym.running.episodes.tokenizers.add(tokenizer, OWNER)
 
     with_ids = await play(gym, "ids", toolset, tokenizer, tokenizer.facts.fingerprint)
     without = await play(gym, "text", toolset, tokenizer, "")
