@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ def main() -> int:
         "self-test": _self_test,
         "verify-record": _verify_record,
         "token": _token,
+        "certificates": _certificates,
     }
     try:
         return handler[arguments.command](arguments, rest)
@@ -64,7 +66,18 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="serve in the foreground")
     serve.add_argument(
-        "--port", type=int, default=0, help="port on the loopback interface; 0 takes a free one"
+        "--bind",
+        default="127.0.0.1:0",
+        metavar="ADDRESS",
+        help="where to listen: HOST:PORT (127.0.0.1:0, which takes a free port, by default), unix:PATH, or unix for a "
+        "socket in the state folder; what other machines reach takes TLS, and so certificates (`certificates make`)",
+    )
+    serve.add_argument("--tls", action="store_true", help="TLS on the loopback interface, too")
+    serve.add_argument(
+        "--client-certificates",
+        choices=["off", "require"],
+        default="off",
+        help="whether clients have to show a certificate (`certificates client`) beside their token",
     )
     serve.add_argument("--capacity", type=int, default=64, help="episodes that can be live at once")
     serve.add_argument("--graders", type=int, default=4, help="sandboxes kept for grading")
@@ -144,6 +157,23 @@ def _parser() -> argparse.ArgumentParser:
     revoke = actions.add_parser("revoke", help="take a token back, from now on")
     revoke.add_argument("name", metavar="NAME", help="whose it is")
     actions.add_parser("list", help="list who has one")
+    certificates = commands.add_parser("certificates", help="let other machines in, encrypted")
+    actions = certificates.add_subparsers(dest="action", required=True)
+    make = actions.add_parser(
+        "make", help="make the service's certificate, and at the first time the authority that signs it"
+    )
+    make.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name or address by which clients call this machine; may be given several times; those of the last time "
+        "if absent, and the loopback interface in any case",
+    )
+    client = actions.add_parser("client", help="make a certificate that a client shows")
+    client.add_argument("name", metavar="NAME", help="who it is for")
+    for action in (make, client):
+        action.add_argument("--days", type=float, default=397.0, help="how long it is good (default: 397)")
     return parser
 
 
@@ -156,6 +186,8 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
     if not state.lock():
         print(f"error: another service holds {state.folder}", file=sys.stderr)
         return HELD_STATUS
+    # Else gRPC writes a line for each stranger who cannot show a certificate.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     import uvloop
 
     from gym_service.sandbox.base import SandboxLost
@@ -164,7 +196,9 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
     try:
         config = ServiceConfig(
             state_folder=arguments.state_folder,
-            port=arguments.port,
+            bind=arguments.bind,
+            tls=arguments.tls,
+            client_certificates=arguments.client_certificates == "require",
             capacity=arguments.capacity,
             graders=arguments.graders,
             reuse=not arguments.single_use and arguments.profile != "evaluation",
@@ -303,6 +337,25 @@ def _token(arguments: argparse.Namespace, rest: list[str]) -> int:
                 rate = f"{each.rate:g} commands/s" if each.rate else "any rate"
                 print(f"{each.name:20}  {each.role:8}  {left}, {episodes}, {rate}, weight {each.weight:g}")
     except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _certificates(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service.certificates import CertificateFolder
+
+    folder = CertificateFolder(StateFolder(arguments.state_folder).folder)
+    try:
+        if arguments.action == "make":
+            folder.make(arguments.host, arguments.days)
+            print(f"good for   {', '.join(folder.hosts)}, {arguments.days:g} days")
+            print(f"clients    take a copy of {folder.authority}, and name it in GYM_CA_FILE")
+        else:
+            path = folder.make_client(arguments.name, arguments.days)
+            print(f"GYM_CLIENT_CERTIFICATE  {path}")
+            print(f"GYM_CLIENT_KEY          {path.parent / (arguments.name + '.key')}")
+    except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

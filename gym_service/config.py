@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from gym_service.bind import Bind, parse_bind
 from gym_service.sandbox.machine import PROFILES
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 
@@ -28,8 +29,12 @@ class ServiceConfig:
 
     state_folder: Path = field(default_factory=default_state_folder)
     """Where the endpoint file, the log, the grading seed and the records lie; one service per folder."""
-    port: int = 0
-    """The port on the loopback interface; 0 takes a free one."""
+    bind: str = "127.0.0.1:0"
+    """Where to listen: HOST:PORT, unix:PATH or unix; see `bind`. Beyond this machine, traffic is encrypted."""
+    tls: bool = False
+    """Whether traffic is encrypted also where no other machine gets."""
+    client_certificates: bool = False
+    """Whether a client has to show a certificate of this gym's, beside its token."""
     capacity: int = 64
     """The episodes that can be live at once; each has a sandbox."""
     graders: int = 4
@@ -55,8 +60,12 @@ class ServiceConfig:
     """The model folders, or names in the local cache of transformers, whose tokenizers are registered at start."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"--port must be from 0 to 65535, not {self.port}")
+        if self.listens_at.path and self.tls:
+            raise ValueError("--tls is for hosts: what goes through a socket does not leave this machine")
+        if self.client_certificates and not self.is_encrypted:
+            raise ValueError(
+                "--client-certificates are shown in TLS, which this bind does without: add --tls"
+            )
         for name in ("capacity", "graders", "kept_episodes"):
             if not 1 <= getattr(self, name) <= _MOST:
                 option = f"--{name.replace('_', '-')}"
@@ -72,6 +81,16 @@ class ServiceConfig:
                 f"--max-lease-seconds must be from 1 to {_LONGEST_LEASE_SECONDS:g}, "
                 f"not {self.max_lease_seconds:g}"
             )
+
+    @property
+    def listens_at(self) -> Bind:
+        """Where to listen."""
+        return parse_bind(self.bind, self.state_folder)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether traffic is encrypted."""
+        return self.tls or not self.listens_at.is_local
 
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:

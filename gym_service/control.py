@@ -18,7 +18,7 @@ from gym_contract.v1 import gym_pb2_grpc
 
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import remove_containers
-from gym_service.state import HELD_STATUS, StateFolder
+from gym_service.state import HELD_STATUS, Endpoint, StateFolder
 from sandbox_images.build import image_reference
 
 _START_SECONDS = 90.0
@@ -127,7 +127,11 @@ def _ask(state: StateFolder) -> pb.GetGymInfoResponse | None:
     endpoint = state.endpoint()
     if endpoint is None:
         return None
-    with grpc.insecure_channel(endpoint.address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    try:
+        opened = _channel(endpoint)
+    except OSError:
+        return None
+    with opened as channel:
         try:
             health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
             if health.status != health_pb2.HealthCheckResponse.SERVING:
@@ -140,6 +144,18 @@ def _ask(state: StateFolder) -> pb.GetGymInfoResponse | None:
         except grpc.RpcError:
             return None
         return info
+
+
+def _channel(endpoint: Endpoint) -> grpc.Channel:
+    """Opens a channel as the service asks for it. Raises OSError where its certificates are gone."""
+    options = [("grpc.enable_http_proxy", 0)]
+    if not endpoint.ca_file:
+        return grpc.insecure_channel(endpoint.address, options=options)
+    own = [
+        Path(name).read_bytes() if name else None for name in (endpoint.key_file, endpoint.certificate_file)
+    ]
+    credentials = grpc.ssl_channel_credentials(Path(endpoint.ca_file).read_bytes(), *own)
+    return grpc.secure_channel(endpoint.address, credentials, options=options)
 
 
 def _tail(path: Path, lines: int = 15) -> str:

@@ -4,12 +4,11 @@ import asyncio
 import gc
 import hmac
 import logging
-import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -26,6 +25,7 @@ from gym_service.errors import GymError, InvalidRequest, Unauthenticated
 from gym_service.fairness import Turnstile
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
+from gym_service.listener import endpoint_of, listen, read_identity, warn_of_end
 from gym_service.proof import ProofBook, open_grounds, prove_all
 from gym_service.record import Sealer
 from gym_service.record_folder import RecordFolder
@@ -36,7 +36,7 @@ from gym_service.sandbox.isolation import Assurance, RuntimeResult
 from gym_service.sandbox.machine import gaps, read_machine
 from gym_service.sandbox.pool import Pool, StartSandbox
 from gym_service.servicer import GymServicer, abort
-from gym_service.state import TOKENS_FILE, Endpoint, StateFolder
+from gym_service.state import TOKENS_FILE, StateFolder
 from gym_service.tasks.store import known_suites
 from gym_service.tasks.suites import Catalogue
 from gym_service.tokens.folder import open_tokenizer
@@ -57,6 +57,8 @@ _OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.so_reuseport", 0),
+    # Who connects and says nothing, on a bind that strangers reach.
+    ("grpc.server_handshake_timeout_ms", 10_000),
 )
 _DRAIN_SECONDS = 10.0
 
@@ -66,7 +68,8 @@ class RunningGym:
     """A service that serves."""
 
     address: str
-    token: str
+    """As it is called from this machine."""
+    token: str = field(repr=False)
     episodes: Episodes
     drain: Callable[[], Awaitable[None]]
     """Takes no new episodes and says so in the health check; those that live go on."""
@@ -80,7 +83,8 @@ async def running_gym(
     catalogue: Catalogue,
     private_seed: bytes,
 ) -> AsyncIterator[RunningGym]:
-    """Runs a service on the loopback interface for the length of a block."""
+    """Runs a service for the length of a block. Raises ValueError where it may not listen as it is told."""
+    identity = read_identity(config)
     pool = Pool(start_sandbox, config.limits, size=config.capacity + config.graders, reuse=config.reuse)
     isolation = assurance.isolation
     records = RecordFolder(config.state_folder / "records", config.records, Sealer(private_seed))
@@ -106,7 +110,7 @@ async def running_gym(
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(healthcheck, server)
     reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    port = server.add_insecure_port(f"127.0.0.1:{config.port}")
+    address = listen(server, config, identity)
 
     async def drain() -> None:
         episodes.draining = True
@@ -117,7 +121,7 @@ async def running_gym(
     try:
         await server.start()
         await healthcheck.set(SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
-        yield RunningGym(f"127.0.0.1:{port}", token, episodes, drain)
+        yield RunningGym(address, token, episodes, drain)
     finally:
         await drain()
         await episodes.close()
@@ -131,14 +135,16 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
     """Serves episodes in containers until SIGTERM or SIGINT; the caller holds the lock of the state folder.
 
     Raises SandboxLost when there is no engine, no image, or no sandbox that holds; OSError when the state
-    folder cannot be written; RuntimeError when the port is taken; ValueError for a tokenizer that cannot be registered.
+    folder cannot be written; RuntimeError when the port is taken; ValueError for a tokenizer that cannot be registered,
+    and where the service may not listen as it is told.
     """
     # Before the first container is started: from here on every end is an orderly one.
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    # Before everything that takes long: a wrong name is told at once.
+    # Before everything that takes long: a wrong name, or an address that takes a certificate, is told at once.
+    warn_of_end(await asyncio.to_thread(read_identity, config))
     tokenizers = [await asyncio.to_thread(open_tokenizer, name) for name in config.tokenizers]
     image = image_reference()
     engine = await asyncio.to_thread(
@@ -154,7 +160,7 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         async with running_gym(config, engine.start, assurance, catalogue, state.grading_seed()) as gym:
             for tokenizer in tokenizers:
                 gym.episodes.tokenizers.add(tokenizer, OWNER)
-            state.publish(Endpoint(gym.address, gym.token, os.getpid(), image))
+            state.publish(endpoint_of(config, gym.address, gym.token, image))
             logger.info("serving at %s, image %s", gym.address, engine.facts.image_digest)
             try:
                 await stopped.wait()

@@ -1,6 +1,8 @@
 """The state folder: where a service and the clients of the same user find each other, and nobody else does.
 
 endpoint.json   address, token and process of the service that runs; readable by its owner alone
+gym.sock        where it listens, with --bind unix
+tls/            certificates for a service that other machines reach (`certificates`)
 service.log     its log
 suites/         repository-level suites that were made here
 tokens.json     the hashes of the tokens that were issued, with roles and ends
@@ -18,7 +20,7 @@ import json
 import os
 import secrets
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 HELD_STATUS = 3
@@ -33,13 +35,19 @@ _FLOCK = struct.Struct("@hhqqi")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a service is reached."""
+    """Where a service is reached, from this machine."""
 
     address: str
-    token: str
+    token: str = field(repr=False)
     process_id: int
     image: str
     """The name of the sandbox image that it uses."""
+    ca_file: str = ""
+    """The certificate of the authority that vouches for the service; empty where traffic is not encrypted."""
+    certificate_file: str = ""
+    """What the owner shows to a service that asks for it; else empty."""
+    key_file: str = ""
+    """The key of that certificate."""
 
 
 class StateFolder:
@@ -99,7 +107,7 @@ class StateFolder:
 
     def publish(self, endpoint: Endpoint) -> None:
         """Tells the owner's clients where the service is."""
-        self._write_private(self._endpoint, json.dumps(asdict(endpoint)).encode())
+        write_private(self._endpoint, json.dumps(asdict(endpoint)).encode())
 
     def withdraw(self) -> None:
         """Takes back what `publish` told."""
@@ -116,21 +124,10 @@ class StateFolder:
     def grading_seed(self) -> bytes:
         """Reads the private seed, and makes it at the first time."""
         if read_grading_seed(self.folder) is None:
-            self._write_private(self.folder / _SEED_NAME, secrets.token_bytes(_SEED_BYTES))
+            write_private(self.folder / _SEED_NAME, secrets.token_bytes(_SEED_BYTES))
         seed = read_grading_seed(self.folder)
         assert seed is not None
         return seed
-
-    def _write_private(self, path: Path, content: bytes) -> None:
-        """Writes a file for its owner alone: all of it, or nothing where the disk is full."""
-        temporary = path.with_suffix(".new")
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def read_grading_seed(folder: Path) -> bytes | None:
@@ -143,3 +140,17 @@ def read_grading_seed(folder: Path) -> bytes | None:
     if len(seed) != _SEED_BYTES:
         raise ValueError(f"{path} is damaged; remove it, and hidden inputs are drawn anew")
     return seed
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Writes a file for its owner alone: all of it, or nothing where the disk is full."""
+    temporary = path.with_name(f"{path.name}.new")
+    # One that a crash left behind could have any mode.
+    temporary.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -176,8 +176,9 @@ async def test_a_flood_of_one_caller_holds_no_other_up(gym, book) -> None:
     ann, ben = calling(gym, book.issue("ann", "train", 1)), calling(gym, book.issue("ben", "train", 1))
     episode = await ben.create("r1")
     floods = [await flood(ann, 5_000) for _ in range(8)]
-    while not any(answered for answered, _ in floods):
-        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        while not any(answered for answered, _ in floods):  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
     stepped = await ben.step(episode.episode_id, 0, "<call> read </call>")
 

@@ -3,7 +3,8 @@
 The tree:
 
     GymError
-    +-- NoGym               no gym to talk to: no endpoint file, or one that others can read
+    +-- NoGym               no gym to talk to: no endpoint file, or one that others can read, or a token would go
+    |                       to another machine in the clear
     +-- GymUnavailable      the gym was there and does not answer any more
     +-- EpisodeLost         one episode is gone through no act of the policy: play it again
     +-- GymRefused          the gym answered no: the request is wrong, or it stays without capacity

@@ -32,7 +32,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # The gym is on this machine: a proxy meant for the web must not get in between.
+    # A proxy meant for the web must not get in between.
     ("grpc.enable_http_proxy", 0),
     # A new channel must try at once, not inherit the back-off of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
@@ -62,6 +62,7 @@ class Link:
         self._locate = locate
         self._on_notice = on_notice
         self._reconnect_timeout_seconds = reconnect_timeout_seconds
+        self._endpoint: Endpoint | None = None
         self._connection: _Connection | None = None
         self._connected = asyncio.Event()
         self._failure: Exception | None = None
@@ -90,8 +91,10 @@ class Link:
         try:
             await link._open()
         except aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                raise GymUnavailable(f"No gym answers: {error.details()}. Run: make gym-up") from None
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise GymUnavailable(
+                    f"No gym answers: {error.details()}. {link._advice(error.details())}"
+                ) from None
             raise _refusal(error) from None
         task = asyncio.create_task(link._keep_stream())
         try:
@@ -244,7 +247,7 @@ class Link:
             if _now() > give_up:
                 raise GymUnavailable(
                     f"The gym did not come back within {self._reconnect_timeout_seconds:.0f} s ({problem}). "
-                    "Run: make gym-up"
+                    f"{self._advice(problem)}"
                 )
             if not noticed:
                 self._on_notice(
@@ -258,8 +261,12 @@ class Link:
 
     async def _open(self) -> None:
         """Makes a new connection the current one, if a gym answers on it and knows our tokenizers."""
-        endpoint = self._locate()
-        channel = aio.insecure_channel(endpoint.address, options=_CHANNEL_OPTIONS)
+        self._endpoint = endpoint = self._locate()
+        if certificates := endpoint.read_certificates():
+            credentials = grpc.ssl_channel_credentials(*certificates)
+            channel = aio.secure_channel(endpoint.target, credentials, options=_CHANNEL_OPTIONS)
+        else:
+            channel = aio.insecure_channel(endpoint.target, options=_CHANNEL_OPTIONS)
         metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
         stub = gym_pb2_grpc.GymServiceStub(channel)
         try:
@@ -272,6 +279,9 @@ class Link:
         await self._close_connection()
         self._connection = _Connection(channel, stub, metadata)
         self._connected.set()
+
+    def _advice(self, problem: str | None) -> str:
+        return self._endpoint.advice(problem or "") if self._endpoint else "Run: make gym-up"
 
     async def _close_connection(self) -> None:
         if self._connection:
