@@ -91,7 +91,7 @@ verify: setup ## Check style, types, the contract, and that generated code is fr
 	.venv/bin/buf lint proto
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT \
 	    && $(GENERATE) --python_out=$$fresh --pyi_out=$$fresh --grpc_python_out=$$fresh \
-	    && diff -r -x __pycache__ $$fresh/gym_contract proto/gen/gym_contract \
+	    && diff -r -x __pycache__ -x py.typed $$fresh/gym_contract proto/gen/gym_contract \
 	    || { echo "proto/gen differs from proto/gym: run make proto"; exit 1; }
 
 .PHONY: fix

@@ -49,6 +49,7 @@ class FakeGym(gym_pb2_grpc.GymServiceServicer):
         self.fail_gradings_of: Counter[tuple[str, int]] = Counter()
         self.slow_seconds = 0.0
         self.fingerprint_sent = ""
+        self.registrations = 0
         self.position_shift = 0
 
     def live(self) -> list[str]:
@@ -58,7 +59,11 @@ class FakeGym(gym_pb2_grpc.GymServiceServicer):
 
     async def GetGymInfo(self, request: Any, context: Any) -> pb.GetGymInfoResponse:
         await self._check(context)
-        answer = pb.GetGymInfoResponse(capacity=self.capacity, live_episodes=len(self.live()))
+        answer = pb.GetGymInfoResponse(
+            capacity=self.capacity,
+            live_episodes=len(self.live()),
+            tokenizers=[pb.Tokenizer(fingerprint=fingerprint) for fingerprint in self.tokenizers],
+        )
         answer.max_lease.FromSeconds(600)
         return answer
 
@@ -77,6 +82,7 @@ class FakeGym(gym_pb2_grpc.GymServiceServicer):
     async def RegisterTokenizer(self, request: Any, context: Any) -> pb.RegisterTokenizerResponse:
         await self._check(context)
         fingerprint = request.tokenizer_json.decode()
+        self.registrations += 1
         self.tokenizers.add(fingerprint)
         tokenizer = pb.Tokenizer(fingerprint=fingerprint, vocabulary_size=40, stop_token_ids=[STOP])
         return pb.RegisterTokenizerResponse(tokenizer=tokenizer)

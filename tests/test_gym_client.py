@@ -194,3 +194,30 @@ async def test_an_episode_that_nobody_waits_for_any_more_is_given_back_at_once(g
         async with asyncio.timeout(5):
             while len(gym.episodes) < 5 or gym.live():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+async def test_a_group_is_cancelled_and_no_other(gym: FakeGym) -> None:
+    async with GymClient.connect() as client:
+        doomed = [await create(client, index) for index in range(3)]
+        other = await client.create("fake/0", "menu", run_seed=1, group="other", index=0)
+
+        assert await client.cancel_group("g") == 3
+
+        assert gym.live() == [other.episode_id]
+        assert all(gym.episodes[each.episode_id].outcome for each in doomed)
+        assert await client.cancel_group("g") == 0
+
+
+async def test_a_tokenizer_is_sent_again_only_to_a_gym_that_has_forgotten_it(gym: FakeGym) -> None:
+    async with GymClient.connect() as client:
+        await client.register_tokenizer(b"tokenizer", "", "")
+        gym.break_stream_after = 0
+        await create(client)
+
+        assert gym.registrations == 1
+
+        gym.tokenizers.clear()
+        gym.break_stream_after = 0
+        await create(client, 1)
+
+        assert gym.registrations == 2

@@ -126,6 +126,23 @@ def test_every_dependency_is_pinned():
     assert names - pinned == set()
 
 
+def test_the_client_takes_grpc_and_protobuf_alone():
+    code = (
+        "import sys; before = set(sys.modules); import trainer_client.blocking, trainer_client.gym\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules.keys() - before} - sys.stdlib_module_names))"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+    # What belongs to grpc it imports itself, where it is installed.
+    ours = {"google", "gym_contract", "trainer_client", "typing_extensions"}
+    assert {name for name in output.split() if not re.match("grpc|_?cython", name)} <= ours
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {re.match("[a-z]+", each).group() for each in project["dependencies"]} == {"grpcio", "protobuf"}
+    assert (ROOT / "trainer_client" / "py.typed").exists()
+
+
 def test_make_alone_lists_every_target_that_is_meant_for_people():
     listing = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     listed = re.findall(r"^  make ([a-z-]+)  +[A-Z]", listing, flags=re.MULTILINE)

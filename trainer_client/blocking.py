@@ -117,5 +117,6 @@ class BlockingGym:
     step_text = _waiting(GymClient.step_text)
     step_calls = _waiting(GymClient.step_calls)
     end = _waiting(GymClient.end)
+    cancel_group = _waiting(GymClient.cancel_group)
     grade = _waiting(GymClient.grade)
     get_episode = _waiting(GymClient.get_episode)

@@ -36,7 +36,8 @@ class GymClient:
     def __init__(self, link: Link, lease_seconds: float) -> None:
         self._link = link
         self._lease_seconds = lease_seconds
-        self._live: set[str] = set()
+        self._live: dict[str, str] = {}
+        """The episodes that are live, each with its group."""
         self._opening: set[asyncio.Task[wire.Created]] = set()
         self._giving_back: set[asyncio.Task[None]] = set()
 
@@ -127,7 +128,7 @@ class GymClient:
         tokenizer = wire.decode_tokenizer(
             (await self._link.call("RegisterTokenizer", request, 120)).tokenizer
         )
-        self._link.remember(request)
+        self._link.remember(tokenizer.fingerprint, request)
         return tokenizer
 
     async def get_episode(self, episode_id: str) -> wire.EpisodeRecord:
@@ -256,8 +257,17 @@ class GymClient:
             episode_id=episode_id, stop_reason=f"STOP_REASON_{stop_reason.upper()}"
         )
         result = await self._episode_command(episode_id, pb.RolloutCommand(end=request))
-        self._live.discard(episode_id)
+        self._live.pop(episode_id, None)
         return wire.decode_outcome(result.ended.outcome)
+
+    async def cancel_group(self, group: str) -> int:
+        """Ends the live episodes of a group that this client has opened; gives how many there were.
+
+        Those whose creation is still waited for are not among them: cancel the calls of `create`.
+        """
+        live = [episode_id for episode_id, its_group in self._live.items() if its_group == group]
+        await asyncio.gather(*(self._cancel(episode_id) for episode_id in live))
+        return len(live)
 
     async def grade(self, episode_id: str) -> wire.Graded:
         """Grades an ended episode.
@@ -272,7 +282,7 @@ class GymClient:
 
     async def _open(self, request: pb.CreateEpisodeRequest) -> wire.Created:
         created = wire.decode_created((await self._link.send(pb.RolloutCommand(create=request))).created)
-        self._live.add(created.episode_id)
+        self._live[created.episode_id] = request.seed.group
         return created
 
     def _give_back(self, opening: asyncio.Task[wire.Created]) -> None:
@@ -280,19 +290,19 @@ class GymClient:
         if opening.cancelled() or opening.exception():
             return
 
-        async def end() -> None:
-            with suppress(GymError):  # Then its lease ends it.
-                await self.end(opening.result().episode_id, "cancelled")
-
-        ending = asyncio.create_task(end())
+        ending = asyncio.create_task(self._cancel(opening.result().episode_id))
         self._giving_back.add(ending)
         ending.add_done_callback(self._giving_back.discard)
+
+    async def _cancel(self, episode_id: str) -> None:
+        with suppress(GymError):  # Then its lease ends it.
+            await self.end(episode_id, "cancelled")
 
     async def _step(self, episode_id: str, turn: int, action: pb.Action) -> wire.Stepped:
         request = pb.StepEpisodeRequest(episode_id=episode_id, turn=turn, action=action)
         result = await self._episode_command(episode_id, pb.RolloutCommand(step=request))
         if result.stepped.HasField("outcome"):
-            self._live.discard(episode_id)
+            self._live.pop(episode_id, None)
         return wire.decode_stepped(result.stepped)
 
     async def _episode_command(self, episode_id: str, command: pb.RolloutCommand) -> pb.RolloutResult:
@@ -301,7 +311,7 @@ class GymClient:
         except GymRefused as refusal:
             if refusal.code not in _LOST_CODES and refusal.reason != "EPISODE_ENDED":
                 raise
-            self._live.discard(episode_id)
+            self._live.pop(episode_id, None)
             raise EpisodeLost(f"{refusal.reason or refusal.code}: {refusal.message}") from None
 
     # Leases
@@ -313,14 +323,14 @@ class GymClient:
                 request = pb.RenewLeasesRequest(episode_ids=sorted(asked))
                 with suppress(GymError):  # Who plays the episode hears of it from the next turn.
                     result = await self._link.send(pb.RolloutCommand(renew=request))
-                    self._live -= asked - set(result.renewed.episode_ids)
+                    for ended in asked - set(result.renewed.episode_ids):
+                        self._live.pop(ended, None)
 
     async def _end_live_episodes(self) -> None:
         """Gives the sandboxes back now; what cannot be ended in time is left to its lease."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await asyncio.gather(*self._opening, return_exceptions=True)
-                ends = [self.end(episode_id, "cancelled") for episode_id in sorted(self._live)]
-                await asyncio.gather(*ends, return_exceptions=True)
+                await asyncio.gather(*map(self._cancel, sorted(self._live)), return_exceptions=True)
         for opening in self._opening:
             opening.cancel()

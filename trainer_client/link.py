@@ -70,7 +70,8 @@ class Link:
         self._pending: dict[str, tuple[pb.RolloutCommand, asyncio.Future[pb.RolloutResult]]] = {}
         self._outbox: list[pb.RolloutCommand] = []
         self._wake = asyncio.Event()
-        self._tokenizers: list[pb.RegisterTokenizerRequest] = []
+        self._tokenizers: dict[str, pb.RegisterTokenizerRequest] = {}
+        """What this client has registered, by fingerprint."""
 
     @classmethod
     @asynccontextmanager
@@ -106,10 +107,9 @@ class Link:
             link._fail(GymUnavailable("The connection to the gym is closed: connect again"))
             await link._close_connection()
 
-    def remember(self, tokenizer: pb.RegisterTokenizerRequest) -> None:
-        """Registers a tokenizer again after each break, because a gym that was restarted has forgotten it."""
-        if tokenizer not in self._tokenizers:
-            self._tokenizers.append(tokenizer)
+    def remember(self, fingerprint: str, tokenizer: pb.RegisterTokenizerRequest) -> None:
+        """Registers a tokenizer again with a gym that was restarted and has forgotten it."""
+        self._tokenizers[fingerprint] = tokenizer
 
     async def call(self, method: str, request: Message, timeout_seconds: float) -> Any:
         """Calls a unary method, all of which can be repeated, until it answers.
@@ -270,9 +270,11 @@ class Link:
         metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
         stub = gym_pb2_grpc.GymServiceStub(channel)
         try:
-            await stub.GetGymInfo(pb.GetGymInfoRequest(), timeout=10, metadata=metadata)
-            for request in self._tokenizers:
-                await stub.RegisterTokenizer(request, timeout=120, metadata=metadata)
+            info = await stub.GetGymInfo(pb.GetGymInfoRequest(), timeout=10, metadata=metadata)
+            known = {tokenizer.fingerprint for tokenizer in info.tokenizers}
+            for fingerprint, request in self._tokenizers.items():
+                if fingerprint not in known:
+                    await stub.RegisterTokenizer(request, timeout=120, metadata=metadata)
         except BaseException:
             await channel.close(None)
             raise
