@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from gym_service.callers import CALLER, Caller
 
-_COMMANDS_PER_PASS = 64
+COMMANDS_PER_PASS = 64
 """Commands that begin in one pass of the event loop, of all callers together: what one that comes now waits for."""
 _BYTES_OF_A_COMMAND = 8192
 """What can be read, understood and kept in about the time of a small command."""
@@ -39,18 +39,18 @@ class FairQueue(Generic[Item]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def push(self, caller: Caller, item: Item) -> None:
-        """Lets something wait, at a cost of 1."""
-        heapq.heappush(self._waiting, (self.charge(caller, 1.0), next(self._numbers), item))
+    def push(self, caller: Caller, item: Item, cost: float = 1.0) -> None:
+        """Lets something wait."""
+        heapq.heappush(self._waiting, (self.charge(caller, cost), next(self._numbers), item))
 
     def pop(self) -> Item:
         """Gives what is served next. Raises IndexError where nothing waits."""
         self._now, _, item = heapq.heappop(self._waiting)
         return item
 
-    def pass_by(self, caller: Caller) -> None:
+    def pass_by(self, caller: Caller, cost: float = 1.0) -> None:
         """Counts what was served at once, because nothing waited."""
-        self._now = self.charge(caller, 1.0)
+        self._now = self.charge(caller, cost)
 
     def charge(self, caller: Caller, cost: float) -> float:
         """Counts what a caller is served; gives the mark of it."""
@@ -93,61 +93,61 @@ class FairSemaphore:
 
 
 class Turnstile:
-    """Where commands begin: a few in each pass of the event loop, and of a caller no more than its rate.
+    """Where commands begin: so many in each pass of the event loop, and of a caller no more than its rate.
 
     The service works in one thread, so that what has begun comes before what is still to come. Who sends a thousand
     commands at once therefore waits here, instead of everybody else behind them.
     """
 
     def __init__(self) -> None:
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
-        self._left = _COMMANDS_PER_PASS
+        self._waiting: FairQueue[tuple[asyncio.Future[None], int]] = FairQueue()
+        self._left = COMMANDS_PER_PASS
         self._passing = False
         """Whether another pass is to come."""
         self._due: dict[str, float] = {}
         """When the next command of a caller with a rate is due, by the event loop's clock."""
 
-    async def enter(self) -> None:
-        """Waits until a command, or a message, of the caller may begin."""
+    async def enter(self, commands: int = 1) -> None:
+        """Waits until so many commands of the caller may begin, or a message be read. They begin together."""
         caller, loop = CALLER.get(), asyncio.get_running_loop()
         if not self._passing:
             self._passing = True
             loop.call_soon(self._pass)
-        if self._left and not self._waiting:
-            self._left -= 1
-            self._waiting.pass_by(caller)
+        if self._left > 0 and not self._waiting:
+            self._left -= commands
+            self._waiting.pass_by(caller, commands)
             return
         admitted: asyncio.Future[None] = loop.create_future()
-        self._waiting.push(caller, admitted)
+        self._waiting.push(caller, (admitted, commands), commands)
         await admitted
 
     def charge(self, size_bytes: int) -> None:
         """Counts how large a message from or to the caller was: a large one takes the time of many commands."""
         self._waiting.charge(CALLER.get(), size_bytes / _BYTES_OF_A_COMMAND)
 
-    async def keep_rate(self) -> None:
-        """Waits until another command keeps the caller's rate. Nobody is refused for it."""
+    async def keep_rate(self, commands: int = 1) -> None:
+        """Waits until so many more commands keep the caller's rate. Nobody is refused for it."""
         caller = CALLER.get()
         if not caller.rate:
             return
         now = asyncio.get_running_loop().time()
         due = max(self._due.get(caller.name, 0.0), now - _BURST_SECONDS)
-        self._due[caller.name] = due + 1 / caller.rate
+        self._due[caller.name] = due + commands / caller.rate
         try:
             await asyncio.sleep(max(0.0, due - now))
         except asyncio.CancelledError:
             # What was not served does not count.
-            self._due[caller.name] -= 1 / caller.rate
+            self._due[caller.name] -= commands / caller.rate
             raise
 
     def _pass(self) -> None:
-        self._left = _COMMANDS_PER_PASS
-        while self._left and self._waiting:
-            admitted = self._waiting.pop()
+        self._left = COMMANDS_PER_PASS
+        while self._left > 0 and self._waiting:
+            admitted, commands = self._waiting.pop()
             if not admitted.done():
                 admitted.set_result(None)
-                self._left -= 1
-        self._passing = self._left < _COMMANDS_PER_PASS
+                self._left -= commands
+        self._passing = self._left < COMMANDS_PER_PASS
         if self._passing:
             asyncio.get_running_loop().call_soon(self._pass)
 

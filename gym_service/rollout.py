@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from gym_contract.v1 import gym_pb2 as pb
 
 from gym_service.errors import NotDue
-from gym_service.fairness import Turnstile
+from gym_service.fairness import COMMANDS_PER_PASS, Turnstile
 
 _MOST_UNANSWERED = 1024
 """Commands, those whose results the client has not taken yet included."""
@@ -63,13 +63,16 @@ class RolloutStream:
     async def _read(self, requests: AsyncIterable[pb.RolloutRequest]) -> None:
         async with asyncio.TaskGroup() as running:
             async for request in requests:
-                for command in request.commands:
-                    # Not reading on is the stream's own flow control.
-                    await self._places.acquire()
-                    self._unanswered += 1
-                    await self._turnstile.keep_rate()
-                    await self._turnstile.enter()
-                    running.create_task(self._carry_out(command))
+                for start in range(0, len(request.commands), COMMANDS_PER_PASS):
+                    commands = request.commands[start : start + COMMANDS_PER_PASS]
+                    for _ in commands:
+                        # Not reading on is the stream's own flow control.
+                        await self._places.acquire()
+                        self._unanswered += 1
+                    await self._turnstile.keep_rate(len(commands))
+                    await self._turnstile.enter(len(commands))
+                    for command in commands:
+                        running.create_task(self._carry_out(command))
 
     async def _carry_out(self, command: pb.RolloutCommand) -> None:
         self._results.put_nowait(await self._perform(command))

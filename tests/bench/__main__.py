@@ -20,6 +20,7 @@ import uvloop
 
 from tests.bench import baselines
 from tests.bench.concurrency import Load, carry
+from tests.bench.fairness import beside_flood
 from tests.bench.floors import STEPS, run_beside, step_rate
 from tests.bench.grading import grading_rate, repository_rates
 from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
@@ -138,6 +139,15 @@ async def concurrent_episodes(seconds: float) -> None:
             show_load(f"concurrent_episodes.{live}", await carry(service, live, seconds / 2))
 
 
+async def fairness(seconds: float) -> None:
+    """Turns of one caller beside another that floods the service, and the same alone."""
+    async with fake_service(capacity=256) as service:
+        alone, beside, share = await beside_flood(service, seconds / 2)
+    show("fairness.share", share, "ratio", baseline="of_two_callers", baseline_value=0.5)
+    compare("fairness.rate", beside.steps_per_second, "steps/s", "alone", alone.steps_per_second)
+    compare_latencies("fairness.message", beside.latencies, "alone", alone.latencies)
+
+
 async def contained_episodes(service: Service, seconds: float) -> None:
     """The same over containers, as many as `make gym-up` has."""
     show_load(f"concurrent_episodes.docker.{_CAPACITY}", await carry(service, _CAPACITY, seconds / 2))
@@ -227,6 +237,7 @@ ALONE: Mapping[str, Callable[[float], Awaitable[None]]] = {
     "cold_start": cold_start,
     "rpc_floor": rpc_floor,
     "concurrent_episodes": concurrent_episodes,
+    "fairness": fairness,
     "sampling_rate.tiny": sampling_rate_tiny,
     "sampling_rate.model": partial(sampling_rate_model, None),
     "training_step": training_step,

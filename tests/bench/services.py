@@ -29,22 +29,24 @@ class Service:
     """A service that serves, and a client of it."""
 
     state: StateFolder
+    address: str
     process_id: int
     sandboxes: int
     """What its pool holds."""
     player: Player
-    _stub: gym_pb2_grpc.GymServiceStub
-    _metadata: tuple[tuple[str, str], ...]
+    stub: gym_pb2_grpc.GymServiceStub
+    metadata: tuple[tuple[str, str], ...]
+    """Says who calls by the stub."""
 
     def open_stream(self) -> Any:
         """Opens a Rollout stream with nothing around it."""
-        return self._stub.Rollout(metadata=self._metadata)
+        return self.stub.Rollout(metadata=self.metadata)
 
     async def settle(self) -> None:
         """Waits until no episode lives and every sandbox of the pool is warm."""
         deadline = time.monotonic() + _FULL_SECONDS
         while True:
-            info = await self._stub.GetGymInfo(pb.GetGymInfoRequest(), metadata=self._metadata, timeout=10)
+            info = await self.stub.GetGymInfo(pb.GetGymInfoRequest(), metadata=self.metadata, timeout=10)
             if info.live_episodes == 0 and info.warm_sandboxes >= self.sandboxes:
                 return
             if time.monotonic() > deadline:
@@ -103,7 +105,7 @@ async def _connected(state: StateFolder, sandboxes: int) -> AsyncIterator[Servic
     ):
         stub = gym_pb2_grpc.GymServiceStub(channel)
         player = await Player.over(gym)
-        yield Service(state, endpoint.process_id, sandboxes, player, stub, metadata)
+        yield Service(state, endpoint.address, endpoint.process_id, sandboxes, player, stub, metadata)
 
 
 def say(text: str) -> None:
