@@ -221,3 +221,13 @@ async def test_a_tokenizer_is_sent_again_only_to_a_gym_that_has_forgotten_it(gym
         await create(client, 1)
 
         assert gym.registrations == 2
+
+
+async def test_a_credential_that_is_taken_back_is_told_long_before_the_gym_is_given_up(gym: FakeGym) -> None:
+    async with GymClient.connect() as client:
+        await create(client)
+        gym.token = "another"
+        gym.break_stream_after = 0
+
+        with pytest.raises(GymRefused, match="UNAUTHENTICATED"):
+            await asyncio.wait_for(create(client, 1), 30)

@@ -38,6 +38,10 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _RETRIED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
+_NOT_LET_IN = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+_NOT_LET_IN_SECONDS = (
+    5.0  # A gym that was restarted may answer before its endpoint file says what its token is.
+)
 _LONGEST_DELAY_SECONDS = 2.0
 _STABLE_STREAM_SECONDS = 5.0
 _ANSWER_SECONDS = 300.0  # How long a command may take when the gym is there; grading takes longest.
@@ -233,6 +237,7 @@ class Link:
 
         Raises:
             GymUnavailable: The gym did not come back in time.
+            GymRefused: It is there and does not take the credential any more.
         """
         give_up = failing_since + self._reconnect_timeout_seconds
         noticed = False
@@ -242,6 +247,8 @@ class Link:
                 break
             except aio.AioRpcError as error:
                 problem = f"{error.code().name}: {error.details()}"
+                if error.code() in _NOT_LET_IN and _now() > failing_since + _NOT_LET_IN_SECONDS:
+                    raise _refusal(error) from None
             except NoGym as error:
                 problem = str(error)
             if _now() > give_up:

@@ -10,11 +10,13 @@ import { randomUUID } from "node:crypto";
 import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
 
-const [contract, endpointFile = `${homedir()}/.local/state/coding-gym/endpoint.json`] = process.argv.slice(2);
-const { address, token } = JSON.parse(readFileSync(endpointFile, "utf8"));
+const state = process.env.GYM_STATE_DIR || `${process.env.XDG_STATE_HOME || `${homedir()}/.local/state`}/coding-gym`;
+const [contract, endpointFile = `${state}/endpoint.json`] = process.argv.slice(2);
+const { address, token, ca_file: authority } = JSON.parse(readFileSync(endpointFile, "utf8"));
 const definition = loader.loadSync(contract, { keepCase: true, longs: Number, enums: String, defaults: true });
 const { GymService } = grpc.loadPackageDefinition(definition).gym.v1;
-const gym = new GymService(address, grpc.credentials.createInsecure());
+const { createInsecure, createSsl } = grpc.credentials;
+const gym = new GymService(address, authority ? createSsl(readFileSync(authority)) : createInsecure());
 const metadata = new grpc.Metadata();
 metadata.set("authorization", `Bearer ${token}`);
 const call = (method, request) => promisify(gym[method].bind(gym))(request, metadata);
