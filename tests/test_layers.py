@@ -73,7 +73,7 @@ TRAINER_FLOORS = [
     {"models.generation"},
     {"models.slots"},
     {"wire", "endpoint", "models.policy", "models.packed", "models.corpus", "models.cache"},
-    {"config"},
+    {"config", "exit_codes"},
     {"trajectory", "errors", "presets", "preflight.check"},
 ]
 

@@ -42,12 +42,11 @@ from trainer_client.ablation import (
 from trainer_client.config import RunConfig
 from trainer_client.console import WIDTH_WITHOUT_TERMINAL, RunConsole
 from trainer_client.distributed import ALONE
-from trainer_client.errors import GymError
+from trainer_client.exit_codes import FAILED, FINISHED, INTERRUPTED, exit_code
 from trainer_client.flags import parse_flags
 from trainer_client.forest import draw_forest
 from trainer_client.gym import GymClient
 from trainer_client.metrics import read_history
-from trainer_client.run import FAILED, FINISHED, INTERRUPTED
 from trainer_client.run_folder import RUNS, RunFolder, name_run
 from trainer_client.session import find_start
 from trainer_client.side_by_side import Runs
@@ -58,43 +57,37 @@ LOG_LINES = 15
 """Lines of a failed run's log that are shown."""
 
 
+@exit_code()
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs an ablation and returns its exit code."""
     given, settings = parse_arguments(argv)
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console = Console(highlight=False, soft_wrap=True, width=WIDTH_WITHOUT_TERMINAL)
-    try:
-        disable_progress_bar()
-        ablation = find_ablation(given, settings)
-        folder = RUNS / ablation.name
-        jobs = 1
-        if any(not is_finished(folder, config) for config in ablation.configs):
-            room = asyncio.run(prepare(ablation.configs, console))
-            jobs = choose_jobs(ablation, given.jobs, room)
-        if not ablation.gym_share:
-            ablation = replace(ablation, gym_share=jobs)
-            write_ablation(folder, ablation)
-        with lock(folder) as locked:
-            runs = Runs(
-                folder,
-                [config for config in ablation.configs if not is_finished(folder, config)],
-                locked,
-                console,
-            )
-            console.print(Text(describe(ablation, folder, len(runs.configs), jobs)))
-            asyncio.run(runs.play(jobs))
-            if unfinished := [config for config in runs.configs if not is_finished(folder, config)]:
-                tell_unfinished(ablation, runs, unfinished)
-                return INTERRUPTED if runs.stopping else FAILED
-            report(ablation, folder, console)
-            return FINISHED
-    except (GymError, OSError, ValueError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return INTERRUPTED
+    disable_progress_bar()
+    ablation = find_ablation(given, settings)
+    folder = RUNS / ablation.name
+    jobs = 1
+    if any(not is_finished(folder, config) for config in ablation.configs):
+        room = asyncio.run(prepare(ablation.configs, console))
+        jobs = choose_jobs(ablation, given.jobs, room)
+    if not ablation.gym_share:
+        ablation = replace(ablation, gym_share=jobs)
+        write_ablation(folder, ablation)
+    with lock(folder) as locked:
+        runs = Runs(
+            folder,
+            [config for config in ablation.configs if not is_finished(folder, config)],
+            locked,
+            console,
+        )
+        console.print(Text(describe(ablation, folder, len(runs.configs), jobs)))
+        asyncio.run(runs.play(jobs))
+        if unfinished := [config for config in runs.configs if not is_finished(folder, config)]:
+            tell_unfinished(ablation, runs, unfinished)
+            return INTERRUPTED if runs.stopping else FAILED
+        report(ablation, folder, console)
+        return FINISHED
 
 
 def parse_arguments(argv: Sequence[str] | None) -> tuple[argparse.Namespace, dict[str, Any]]:

@@ -21,8 +21,8 @@ from trainer_client.checkpoint import checkpoint_folder
 from trainer_client.config import RunConfig
 from trainer_client.describe import console
 from trainer_client.distributed import ALONE
-from trainer_client.errors import GymError
 from trainer_client.evaluation import evaluate
+from trainer_client.exit_codes import FINISHED, exit_code
 from trainer_client.frozen import open_policy
 from trainer_client.gym import GymClient
 from trainer_client.metrics import Evaluation, History, append_row, choose, read_history
@@ -41,6 +41,7 @@ class SecondLook(Exception):
     """The tasks that a run reports on would be looked at again."""
 
 
+@exit_code(SecondLook)
 def main(argv: Sequence[str] | None = None) -> int:
     """Plays the checkpoint and returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -59,21 +60,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--force", action="store_true", help="Look at test tasks again, and have the record say so."
     )
     given = parser.parse_args(argv)
-    try:
-        if given.episodes is not None and given.episodes < 1:
-            raise ValueError(f"episodes is {given.episodes}: set it to 1 or more")
-        folder = find_run(given.run)
-        config, record = read_settings(folder)
-        disable_progress_bar()
-        make_repeatable(config)
-        portrait = asyncio.run(
-            look(folder, config, record, given.split, given.step, given.episodes, given.force)
-        )
-    except (GymError, SecondLook, OSError, ValueError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    if given.episodes is not None and given.episodes < 1:
+        raise ValueError(f"episodes is {given.episodes}: set it to 1 or more")
+    folder = find_run(given.run)
+    config, record = read_settings(folder)
+    disable_progress_bar()
+    make_repeatable(config)
+    portrait = asyncio.run(look(folder, config, record, given.split, given.step, given.episodes, given.force))
     show(portrait, console())
-    return 0
+    return FINISHED
 
 
 async def look(

@@ -25,10 +25,10 @@ from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.dashboard import draw_replay
 from trainer_client.distributed import ALONE
-from trainer_client.errors import GymError
+from trainer_client.exit_codes import INTERRUPTED, exit_code
 from trainer_client.gym import GymClient
 from trainer_client.metrics import ColdStart, Evaluation, History, Row, StepRow, read_history
-from trainer_client.run import FAILED, INTERRUPTED, learn, start_cold
+from trainer_client.run import learn, start_cold
 from trainer_client.run_folder import RUNS, RunFolder, changes, find_run, read_settings
 from trainer_client.session import make_repeatable, prepare
 
@@ -104,6 +104,7 @@ def parts(row: StepRow, like: StepRow) -> dict[str, object]:
     return {"reward": row.reward, "loss": row.update.loss}
 
 
+@exit_code()
 def main(argv: Sequence[str] | None = None) -> int:
     """Repeats a run and returns the exit code: 0 where everything is the same, 3 where something differs."""
     parser = argparse.ArgumentParser(
@@ -115,18 +116,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, help="CPU threads, where other than the run had")
     parser.add_argument("--steps", type=int, help="steps to repeat (default: all that are recorded)")
     arguments = parser.parse_args(argv)
-    try:
-        disable_progress_bar()
-        recorded = open_record(arguments.run)
-        config = settings_of(recorded, arguments.threads, arguments.steps)
-        make_repeatable(config)
-        return asyncio.run(replay(recorded, config, RunConsole(config.steps)))
-    except (GymError, OSError, ValueError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return INTERRUPTED
+    disable_progress_bar()
+    recorded = open_record(arguments.run)
+    config = settings_of(recorded, arguments.threads, arguments.steps)
+    make_repeatable(config)
+    return asyncio.run(replay(recorded, config, RunConsole(config.steps)))
 
 
 def open_record(run: str) -> Recorded:

@@ -40,6 +40,7 @@ from trainer_client.credit import credited
 from trainer_client.distributed import ALONE, PeerLost, World, joined
 from trainer_client.errors import GymError
 from trainer_client.evaluation import evaluate
+from trainer_client.exit_codes import FAILED, FINISHED, INTERRUPTED, exit_code
 from trainer_client.flags import parse_flags
 from trainer_client.gym import GymClient
 from trainer_client.live import LiveReport
@@ -81,29 +82,20 @@ from trainer_client.supervised import supervise
 from trainer_client.tracking import SteadyLog, open_tracker
 from trainer_client.trajectory import Trajectory
 
-FINISHED, FAILED, INTERRUPTED = 0, 1, 130
-"""Exit codes; 130 is 128 + SIGINT, as shells have it."""
 
-
+@exit_code(PeerLost)
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the main job and returns its exit code."""
     given, resume = parse_flags(argv)
-    try:
-        disable_progress_bar()
-        with joined() as world:
-            config = open_run(given)[1] if resume else RunConfig(**given)
-            if not resume:
-                # The name may be made up, so one process does it for all.
-                config = asyncio.run(world.from_first(name_run(config) if world.is_first else config))
-            console = RunConsole(config.steps, None if world.is_first else Console(quiet=True))
-            make_repeatable(config)
-            return asyncio.run(run(config, resume, console, world))
-    except (GymError, PeerLost, OSError, ValueError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return INTERRUPTED
+    disable_progress_bar()
+    with joined() as world:
+        config = open_run(given)[1] if resume else RunConfig(**given)
+        if not resume:
+            # The name may be made up, so one process does it for all.
+            config = asyncio.run(world.from_first(name_run(config) if world.is_first else config))
+        console = RunConsole(config.steps, None if world.is_first else Console(quiet=True))
+        make_repeatable(config)
+        return asyncio.run(run(config, resume, console, world))
 
 
 async def run(config: RunConfig, resume: bool, console: RunConsole, world: World = ALONE) -> int:

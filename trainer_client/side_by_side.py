@@ -20,8 +20,8 @@ from rich.text import Text
 
 from trainer_client.config import RunConfig
 from trainer_client.console import clock
+from trainer_client.exit_codes import FINISHED
 from trainer_client.metrics import read_history
-from trainer_client.run import FINISHED
 from trainer_client.run_folder import RUNS, RunFolder
 
 LOOK_SECONDS = 0.5

@@ -18,7 +18,7 @@ from trainer_client.config import RunConfig
 from trainer_client.console import RunConsole
 from trainer_client.credit import credited
 from trainer_client.distributed import ALONE
-from trainer_client.errors import GymError
+from trainer_client.exit_codes import FAILED, FINISHED, exit_code
 from trainer_client.flags import parse_flags
 from trainer_client.gym import GymClient
 from trainer_client.preflight.check import Report, table
@@ -26,28 +26,20 @@ from trainer_client.preflight.gate import preflight
 from trainer_client.session import list_task_ids, load_step, make_repeatable, prepare
 from trainer_client.step import play_step
 
-PASSED, FAILED, INTERRUPTED = 0, 1, 130
 
-
+@exit_code()
 def main(argv: Sequence[str] | None = None) -> int:
     """Carries out the preflight and returns its exit code."""
     given, resume = parse_flags(argv, "preflight")
     if resume:
         print("a preflight is of a new run: leave out --resume", file=sys.stderr)
         return FAILED
-    try:
-        disable_progress_bar()
-        config = RunConfig(**given)
-        make_repeatable(config)
-        report = asyncio.run(rehearse(config))
-    except (GymError, OSError, ValueError, ModuleNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return INTERRUPTED
+    disable_progress_bar()
+    config = RunConfig(**given)
+    make_repeatable(config)
+    report = asyncio.run(rehearse(config))
     print(table(report.checks))
-    return FAILED if report.failed else PASSED
+    return FAILED if report.failed else FINISHED
 
 
 async def rehearse(config: RunConfig) -> Report:
