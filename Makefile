@@ -1,6 +1,6 @@
 # Every way to use this repository. `make` alone lists them; `make gym-up` starts from nothing.
 #
-#   ARGS="..."       flags for train, tasks, test, test-fast, attack, bench and soak
+#   ARGS="..."       flags for train, tasks, test, test-fast, test-adapters, attack, bench and soak
 #   PYTHON=...       the Python that .venv is made with
 #   GYM_STATE_DIR    where pids, logs and the service's address are kept
 SHELL := /bin/bash
@@ -16,7 +16,7 @@ GENERATE := $(VENV_PYTHON) -m grpc_tools.protoc -Igym_contract/v1=proto/gym/v1 g
 
 .PHONY: help
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Make .venv with every dependency, versions pinned in constraints.txt
@@ -64,6 +64,29 @@ test: ## Run every test; an engine that is started for it is stopped again
 test-fast: setup ## Run the tests that need no Docker Engine
 	@$(VENV_PYTHON) -m pytest -q -m "not docker" $(ARGS)
 
+# Each of these brings other versions of what .venv has, but for torch and what goes with it: that is taken from there.
+ADAPTERS ?= trl verifiers skyrl openenv
+SHARED := torch transformers tokenizers numpy protobuf grpcio pytest pytest-asyncio
+
+.PHONY: test-adapters
+test-adapters: setup ## Test the adapters to other trainers, each with its library in .venv-adapters
+	@for adapter in $(ADAPTERS); do $(MAKE) .venv-adapters/$$adapter/installed || exit 1; done
+	@for adapter in $(ADAPTERS); do \
+	    .venv-adapters/$$adapter/bin/python -m pytest -q tests/adapters/test_$$adapter*.py $(ARGS) || exit 1; \
+	done
+
+.venv-adapters/%/installed: pyproject.toml constraints.txt
+	@echo "      installing $* in .venv-adapters/$*, a minute or more"
+	@$(VENV_PYTHON) -m venv --clear .venv-adapters/$*
+	@$(VENV_PYTHON) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    >"$$(.venv-adapters/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+	@for name in $(SHARED); do grep "^$$name==" constraints.txt; done >.venv-adapters/$*/shared.txt
+	@$(VENV_PYTHON) -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; \
+	    print(*extras["$*"], sep="\n")' >.venv-adapters/$*/extra.txt
+	@.venv-adapters/$*/bin/python -m pip install -q -c .venv-adapters/$*/shared.txt -r .venv-adapters/$*/extra.txt \
+	    >.venv-adapters/$*/install.log 2>&1 || { tail -n 5 .venv-adapters/$*/install.log; exit 1; }
+	@touch $@
+
 .PHONY: attack
 attack: ## Play every known attack against a real service, each with its honest twin
 	@echo "[1/3] Python environment"
@@ -106,7 +129,7 @@ proto: setup ## Generate proto/gen from the contract
 .PHONY: clean
 clean: ## Stop the gym, remove .venv and caches; runs/ and images stay
 	-@$(MAKE) gym-down
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-adapters build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # setup's work, when it is due.

@@ -1,6 +1,7 @@
 """The client without async, over a gym in this process."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -126,3 +127,37 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     forked = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, timeout=60)
     assert forked.stdout == "7\n", forked.stderr
+
+
+async def test_work_is_awaited_in_an_event_loop_of_the_callers_own(tmp_path: Path) -> None:
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        connection = BlockingGym.connect(Endpoint(gym.running.address, gym.running.token))
+        blocking = await asyncio.to_thread(connection.__enter__)
+        try:
+            infos = await asyncio.gather(*(blocking.do(blocking.client.get_info()) for _ in range(3)))
+        finally:
+            await asyncio.to_thread(connection.__exit__, None, None, None)
+
+    assert [info.capacity for info in infos] == [4] * 3
+
+
+async def test_a_process_has_one_connection_that_gives_back_what_is_open_when_it_ends(tmp_path: Path) -> None:
+    secret = tmp_path / "token"
+    secret.touch(0o600)
+    code = """
+from trainer_client.blocking import process_gym
+gym = process_gym()
+assert gym is process_gym()
+gym.create("bugfix/zero/share", "menu", run_seed=0, group="g", index=0)
+print(gym.get_info().live_episodes)
+"""
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        secret.write_text(gym.running.token)
+        variables = {**os.environ, "GYM_ADDRESS": gym.running.address, "GYM_TOKEN_FILE": str(secret)}
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables
+        )
+        said, complained = await program.communicate()
+
+        assert (said.decode(), complained.decode()) == ("1\n", "")
+        assert (await gym.info()).live_episodes == 0

@@ -31,7 +31,18 @@ SERVICE_FLOORS = [
 
 TRAINER_FLOORS = [
     {"ablate", "power", "replay", "preflight.__main__", "adapters.trl_example"},
-    {"adapters.trl", "adapters.gymnasium"},
+    {
+        "adapters.trl",
+        "adapters.trl_environment",
+        "adapters.gymnasium",
+        "adapters.openenv",
+        "adapters.skyrl",
+        "adapters.verifiers",
+        "adapters.examples.areal",
+        "adapters.examples.openrlhf",
+        "adapters.examples.slime",
+        "adapters.examples.verl",
+    },
     {"side_by_side"},
     {"run", "describe", "evaluate"},
     {"frozen", "portrait", "preflight.gate"},
@@ -55,7 +66,17 @@ TRAINER_FLOORS = [
     {"result"},
     {"metrics", "transcripts"},
     {"sequences"},
-    {"behaviour", "statistics", "update", "supervised", "distributed", "rollout", "credit", "blocking"},
+    {
+        "behaviour",
+        "statistics",
+        "update",
+        "supervised",
+        "distributed",
+        "rollout",
+        "credit",
+        "blocking",
+        "episode",
+    },
     {"gym", "collate", "objective"},
     {
         "link",

@@ -5,11 +5,13 @@ call; what many threads call at once leaves in one message.
 """
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from trainer_client.endpoint import Endpoint
@@ -41,6 +43,16 @@ os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release,
 
 
 def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T]) -> _T:
+    waited = _start(loop, work)
+    try:
+        return waited.result()
+    except BaseException:
+        # Ctrl-C while it waits: nobody is there for the answer any more.
+        waited.cancel()
+        raise
+
+
+def _start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T]) -> Future[_T]:
     problem = ""
     if loop not in _loops:
         problem = "this connection was made before a fork: connect again in this process"
@@ -51,13 +63,7 @@ def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T]) -> _T:
     if problem:
         work.close()
         raise RuntimeError(problem)
-    waited = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return waited.result()
-    except BaseException:
-        # Ctrl-C while it waits: nobody is there for the answer any more.
-        waited.cancel()
-        raise
+    return asyncio.run_coroutine_threadsafe(work, loop)
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
@@ -108,6 +114,15 @@ class BlockingGym:
         """Does something with the client itself, in its event loop, and waits for what comes of it."""
         return _wait(self._loop, work(self._client))
 
+    @property
+    def client(self) -> GymClient:
+        """The client itself, for work that is given to `run` or `do`."""
+        return self._client
+
+    async def do(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Does something with `client` in its event loop, awaited in another one, that of the caller."""
+        return await asyncio.wrap_future(_start(self._loop, work))
+
     get_info = _waiting(GymClient.get_info)
     list_tasks = _waiting(GymClient.list_tasks)
     check_task = _waiting(GymClient.check_task)
@@ -120,3 +135,20 @@ class BlockingGym:
     cancel_group = _waiting(GymClient.cancel_group)
     grade = _waiting(GymClient.grade)
     get_episode = _waiting(GymClient.get_episode)
+
+
+def process_gym() -> BlockingGym:
+    """Returns a connection to the gym of this machine that lasts as long as this process.
+
+    For trainers that make an environment, or call a function, for each episode and have no place to close anything.
+    Raises as `GymClient.connect`.
+    """
+    return _connected(os.getpid())
+
+
+@cache
+def _connected(process_id: int) -> BlockingGym:
+    connection = BlockingGym.connect()
+    gym = connection.__enter__()
+    atexit.register(connection.__exit__, None, None, None)
+    return gym

@@ -29,6 +29,12 @@ class ToolCall:
     arguments_json: str
     """An object in JSON."""
 
+    @classmethod
+    def of(cls, tool: str, arguments: Mapping[str, object]) -> Self:
+        """Makes a call; an argument that is None is left out."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return cls(tool, json.dumps(given))
+
 
 class GymClient:
     """Talks to one gym. Made by `connect`; belongs to the event loop in which it was made."""

@@ -76,7 +76,8 @@ async def test_an_episode_that_the_gym_lost_has_no_reward(endpoint: Endpoint) ->
     def use() -> None:
         with connected(endpoint) as (gym, env):
             env.reset(seed=0)
-            gym.end(env._episode_id, "cancelled")
+            assert env._episode
+            gym.end(env._episode.opened.episode_id, "cancelled")
             with pytest.raises(EpisodeLost):
                 env.step("<call> read </call>")
             env.reset(seed=0)

@@ -114,7 +114,7 @@ async def test_episodes_of_a_group_differ_also_where_processes_share_it(tmp_path
     assert len({tuple(ids) for ids in played}) == 4
 
 
-@pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed: pip install 'trl==1.16.0'")
+@pytest.mark.skipif(find_spec("trl") is None, reason="TRL is not installed: make test-adapters")
 async def test_its_own_trainer_takes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     warnings.simplefilter("ignore")

@@ -10,13 +10,12 @@ connection of their own.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import gymnasium
 
 from trainer_client.blocking import BlockingGym
-from trainer_client.errors import EpisodeLost
+from trainer_client.episode import Episode, observation_text
 from trainer_client.wire import Task
 
 
@@ -48,8 +47,7 @@ class CodingEnv(gymnasium.Env[str, str]):
         self._gym = gym
         self._task_ids = [task.task_id for task in tasks]
         self._toolset = toolset
-        self._episode_id = ""
-        self._turn = 0
+        self._episode: Episode | None = None
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -64,17 +62,16 @@ class CodingEnv(gymnasium.Env[str, str]):
         self.close()
         drawn = self._task_ids[int(self.np_random.integers(len(self._task_ids)))]
         task_id = str((options or {}).get("task_id", drawn))
-        created = self._gym.create(
-            task_id,
-            self._toolset,
-            run_seed=int(self.np_random.integers(2**31)),
-            group=f"gymnasium/{task_id}",
-            index=0,
+        run_seed = int(self.np_random.integers(2**31))
+        self._episode = self._gym.run(
+            lambda client: Episode.open(
+                client, task_id, self._toolset, group=f"gymnasium/{task_id}", run_seed=run_seed
+            )
         )
-        self._episode_id, self._turn = created.episode_id, 0
+        opened = self._episode.opened
         # The last message is the task; those before it say how to call.
-        info = {"task_id": task_id, "messages": created.messages, "max_turns": created.max_turns}
-        return "\n\n".join(message.content for message in created.messages), info
+        info = {"task_id": task_id, "messages": opened.messages, "max_turns": opened.max_turns}
+        return "\n\n".join(message.content for message in opened.messages), info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Plays a turn.
@@ -82,22 +79,20 @@ class CodingEnv(gymnasium.Env[str, str]):
         Raises:
             EpisodeLost: The gym lost the episode, or could not grade it: it has no reward, not 0. Reset, and go on.
         """
-        stepped = self._gym.step_text(self._episode_id, self._turn, action)
-        self._turn += 1
-        observation = "\n".join(result.text for result in stepped.tool_results)
+        episode = self._episode
+        if episode is None:
+            raise RuntimeError("there is no episode: reset first")
+        stepped = self._gym.run(lambda _: episode.say(action))
+        observation = observation_text(stepped)
         info: dict[str, Any] = {"tool_results": stepped.tool_results}
         if stepped.outcome is None:
             return observation, 0.0, False, False, info
-        graded = self._gym.grade(self._episode_id)
-        if stepped.outcome.errored or not graded.verdict.valid:
-            raise EpisodeLost(f"{stepped.outcome.stop_reason}: {graded.verdict.reason}")
-        info |= {"verdict": graded.verdict, "outcome": stepped.outcome}
-        reward = float(graded.verdict.status == "resolved")
+        reward = self._gym.run(lambda _: episode.reward_or_raise())
+        info |= {"verdict": episode.verdict, "outcome": stepped.outcome}
         return observation, reward, stepped.outcome.terminated, stepped.outcome.truncated, info
 
     def close(self) -> None:
         """Gives up the episode that is open, if one is."""
-        if self._episode_id:
-            with suppress(EpisodeLost):
-                self._gym.end(self._episode_id, "cancelled")
-            self._episode_id = ""
+        episode, self._episode = self._episode, None
+        if episode:
+            self._gym.run(lambda _: episode.close())
