@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,8 +185,6 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
     if not state.lock():
         print(f"error: another service holds {state.folder}", file=sys.stderr)
         return HELD_STATUS
-    # Else gRPC writes a line for each stranger who cannot show a certificate.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     import uvloop
 
     from gym_service.sandbox.base import SandboxLost

@@ -8,6 +8,7 @@
      +- NotDue              FAILED_PRECONDITION   the call does not fit the state of the episode
      +- Conflict            ABORTED               the key was used with other content
      +- AtCapacity          RESOURCE_EXHAUSTED    try again after the delay
+     +- TooLarge            RESOURCE_EXHAUSTED    the answer does not fit into a message; find it elsewhere
      +- Unavailable         UNAVAILABLE           the gym's own failure; try again after the delay
 
 What a policy does wrong is no error: it is an observation, or a verdict worth 0. A failure that is not in this
@@ -89,6 +90,12 @@ class Conflict(GymError):
 
 class AtCapacity(GymError):
     """As many episodes are live as the gym can hold."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
+class TooLarge(GymError):
+    """The answer does not fit into a message."""
 
     code = Code.RESOURCE_EXHAUSTED
 

@@ -6,6 +6,7 @@ import hmac
 import logging
 import secrets
 import signal
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from gym_service.errors import GymError, InvalidRequest, Unauthenticated
 from gym_service.fairness import Turnstile
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
+from gym_service.hardening import make_server
 from gym_service.listener import endpoint_of, listen, read_identity, warn_of_end
 from gym_service.proof import ProofBook, open_grounds, prove_all
 from gym_service.record import Sealer
@@ -56,11 +58,18 @@ _OPTIONS = (
     # A policy may think for minutes: pings of the client on a quiet stream are welcome.
     ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.so_reuseport", 0),
-    # Who connects and says nothing, on a bind that strangers reach.
+    # Who says nothing, not even what every connection begins with, does not hold a descriptor for long.
     ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.max_allowed_incoming_connections", 512),
+    # Of one connection; those beyond are refused as UNAVAILABLE, and unread. Without it calls that are reset as fast as
+    # they are made push those of others out.
+    ("grpc.max_concurrent_streams", 1000),
+    ("grpc.so_reuseport", 0),
 )
 _DRAIN_SECONDS = 10.0
+_READ_AT_ONCE = 16
+"""Messages of unary calls that are taken in at a time, of one caller. Others wait unread, in the client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +113,7 @@ async def running_gym(
     token = secrets.token_urlsafe(32)
     turnstile = Turnstile()
     gate = _Gate(token, TokenBook(config.state_folder / TOKENS_FILE), turnstile)
-    server = grpc.aio.server(interceptors=[gate], options=_OPTIONS)
+    server = make_server(interceptors=[gate], options=_OPTIONS)
     servicer = GymServicer(episodes, pool, assurance, turnstile, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -257,6 +266,12 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         self._owners = token.encode()
         self._book = book
         self._turnstile = turnstile
+        self._complaint = ""
+        """What was last wrong with the file of tokens."""
+        self._reading: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_READ_AT_ONCE)
+        )
+        """Bounds the messages that are taken in, by caller; those of streams are bounded by their number."""
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         handler = await continuation(details)
@@ -274,10 +289,10 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         try:
             caller = admit()
         except GymError as error:
-            return _refusing(handler, error)
+            return _refusing(error)
         if handler.response_streaming and not handler.request_streaming:
             return handler
-        return _decoding(handler, caller, admit, self._turnstile)
+        return _decoding(handler, caller, admit, self._turnstile, self._reading[caller.name])
 
     def _admit(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         brought = [value for key, value in metadata if key == "authorization"]
@@ -293,11 +308,20 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         try:
             return self._book.caller_of(token.decode("utf-8", "surrogateescape"))
         except ValueError as error:
-            logger.warning("no token but the owner's is good: %s", error)
+            if str(error) != self._complaint:
+                # Once, not for each call that a stranger makes.
+                self._complaint = str(error)
+                logger.warning("no token but the owner's is good: %s", error)
             raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID") from None
 
 
-def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller], turnstile: Turnstile) -> Any:
+def _decoding(
+    handler: Any,
+    caller: Caller,
+    admit: Callable[[], Caller],
+    turnstile: Turnstile,
+    reading: asyncio.Semaphore,
+) -> Any:
     """Gives a handler that knows its caller, and answers bytes which are no message with INVALID_ARGUMENT.
 
     gRPC itself would answer UNKNOWN and write a stack trace to the log, for each of them. A stream may outlive the
@@ -305,8 +329,13 @@ def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller], turnsti
     """
     malformed = InvalidRequest("the message is not of the kind that this method takes", "MESSAGE_MALFORMED")
 
-    async def call(data: bytes, context: Any) -> Any:
+    async def call(_: Any, context: Any) -> Any:
         CALLER.set(caller)
+        async with reading:
+            data = await context.read()
+        # A call that ends before its message does would get no answer from gRPC.
+        if not isinstance(data, bytes):
+            await abort(context, malformed)
         await turnstile.keep_rate()
         await turnstile.enter()
         turnstile.charge(len(data))
@@ -346,23 +375,17 @@ def _decoding(handler: Any, caller: Caller, admit: Callable[[], Caller], turnsti
     return _with_behaviour(handler, call, stream)
 
 
-def _refusing(handler: Any, error: GymError) -> Any:
-    """Gives a handler that answers everything with an error."""
+def _refusing(error: GymError) -> Any:
+    """Gives a handler that answers everything with an error, before it has taken in a message of any length."""
 
     async def refuse(_: Any, context: Any) -> None:
         await abort(context, error)
 
-    async def refuse_stream(_: Any, context: Any) -> AsyncIterator[None]:
-        await refuse(_, context)
-        yield
-
-    return _with_behaviour(handler, refuse, refuse_stream)
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def _with_behaviour(handler: Any, call: Any, stream: Any) -> Any:
-    """Gives a handler of the same kind that takes bytes as they come."""
+    """Gives a handler that takes bytes as they come, and of a unary call also when they come."""
     if handler.request_streaming:
         return grpc.stream_stream_rpc_method_handler(stream, None, handler.response_serializer)
-    if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
-    return grpc.unary_unary_rpc_method_handler(call, None, handler.response_serializer)
+    return grpc.stream_unary_rpc_method_handler(call, None, handler.response_serializer)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -17,7 +18,7 @@ from gym_service import __version__, wire
 from gym_service.admission import TOOLSETS
 from gym_service.callers import CALLER
 from gym_service.episodes import Episodes
-from gym_service.errors import AtCapacity, GymError, InvalidRequest
+from gym_service.errors import AtCapacity, GymError, InvalidRequest, TooLarge
 from gym_service.fairness import FairSemaphore, Turnstile
 from gym_service.rollout import RolloutStream
 from gym_service.sandbox.isolation import Assurance
@@ -154,8 +155,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         except GymError as error:
             result.error.CopyFrom(wire.error_to(error))
         except Exception:
-            logger.exception("a command failed by a defect of the service")
-            result.error.CopyFrom(wire.error_to(_DEFECT))
+            result.error.CopyFrom(wire.error_to(_defect("a command")))
         return result
 
     # --- handlers ---
@@ -226,6 +226,8 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         return wire.created_to(episode, reuse=self._pool.reuses(episode.limits))
 
     async def _step(self, request: pb.StepEpisodeRequest) -> pb.StepEpisodeResponse:
+        # What nobody reads would be kept without measure.
+        request.action.DiscardUnknownFields()
         action = wire.action_from(request.action)
         sent = request.action.SerializeToString(deterministic=True)
         return wire.stepped_to(*await self._episodes.step(request.episode_id, request.turn, action, sent))
@@ -238,7 +240,11 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         return wire.graded_to(*await self._episodes.grade(request.episode_id), self._isolation)
 
     async def _get(self, request: pb.GetEpisodeRequest) -> pb.GetEpisodeResponse:
-        return wire.record_to(self._episodes.read(request.episode_id), self._isolation)
+        record = wire.record_to(self._episodes.read(request.episode_id), self._isolation)
+        if record.ByteSize() > self._max_message_bytes:
+            message = f"the record has more than {self._max_message_bytes} bytes; the gym writes it with --records all"
+            raise TooLarge(message, "RECORD_TOO_LARGE")
+        return record
 
     async def _check(self, request: pb.CheckTaskRequest) -> pb.CheckTaskResponse:
         return wire.checked_to(await self._episodes.check(request.task_id))
@@ -259,8 +265,7 @@ async def _answer(work: Awaitable[Response], context: Context) -> Response:
     except GymError as error:
         await abort(context, error)
     except Exception:
-        logger.exception("a call failed by a defect of the service")
-        await abort(context, _DEFECT)
+        await abort(context, _defect("a call"))
 
 
 async def abort(context: Context, error: GymError) -> NoReturn:
@@ -284,4 +289,8 @@ async def abort(context: Context, error: GymError) -> NoReturn:
     )
 
 
-_DEFECT = GymError("the service failed; its log says why", "INTERNAL")
+def _defect(what: str) -> GymError:
+    """Logs the exception at hand, and gives the error that tells a client nothing but where in the log it is."""
+    number = secrets.token_hex(4)
+    logger.exception("%s failed by a defect of the service, number %s", what, number)
+    return GymError(f"the service failed; its log says why, at number {number}", "INTERNAL")

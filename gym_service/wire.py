@@ -34,6 +34,8 @@ from gym_service.values import (
 
 MAX_TEXT_CHARACTERS = 1_000_000
 """The longest turn that is taken as text; no policy says so much."""
+_MAX_CALLS_CHARACTERS = 4_000_000
+"""The most that the calls of a turn have together: a few large files."""
 _MAX_NAME_CHARACTERS = 256
 
 _SPLITS: dict[int, Split] = {
@@ -77,28 +79,31 @@ def action_from(action: pb.Action) -> Action:
     if len(action.policy_version) > _MAX_NAME_CHARACTERS:
         message = f"policy_version must have at most {_MAX_NAME_CHARACTERS} characters"
         raise InvalidRequest(message, "POLICY_VERSION_INVALID")
+    if action.logprobs and len(action.logprobs) != len(action.token_ids.ids):
+        message = f"{len(action.logprobs)} logprobs for {len(action.token_ids.ids)} token ids"
+        raise InvalidRequest(message, "LOGPROBS_MISMATCH")
     match action.WhichOneof("content"):
         case "token_ids":
-            ids = tuple(action.token_ids.ids)
-            if action.logprobs and len(action.logprobs) != len(ids):
-                raise InvalidRequest(
-                    f"{len(action.logprobs)} logprobs for {len(ids)} token ids", "LOGPROBS_MISMATCH"
-                )
-            return Action(token_ids=ids)
+            return Action(token_ids=tuple(action.token_ids.ids))
         case "text":
-            if len(action.text) > MAX_TEXT_CHARACTERS:
-                message = f"text has more than {MAX_TEXT_CHARACTERS} characters"
-                raise InvalidRequest(message, "ACTION_TOO_LONG")
+            _check_length(len(action.text), MAX_TEXT_CHARACTERS)
             return Action(text=action.text)
         case "tool_calls":
             if len(action.tool_calls.calls) > MAX_CALLS_PER_TURN:
                 raise InvalidRequest(f"more than {MAX_CALLS_PER_TURN} calls in one turn", "ACTION_TOO_LONG")
+            characters = sum(len(c.tool) + len(c.arguments_json) for c in action.tool_calls.calls)
+            _check_length(characters, _MAX_CALLS_CHARACTERS)
             try:
                 calls = [ToolCall(c.tool, parse_arguments(c.arguments_json)) for c in action.tool_calls.calls]
             except Misuse as error:
                 raise InvalidRequest(error.message, "ARGUMENTS_INVALID") from None
             return Action(tool_calls=tuple(calls))
     raise InvalidRequest("the action is empty; set token_ids, text or tool_calls", "ACTION_EMPTY")
+
+
+def _check_length(characters: int, most: int) -> None:
+    if characters > most:
+        raise InvalidRequest(f"the turn has more than {most} characters", "ACTION_TOO_LONG")
 
 
 def stop_reason_from(number: int) -> StopReason:

@@ -158,7 +158,7 @@ class GymServiceServicer:
 
     def GetEpisode(self, request, context):
         """Returns the record of an episode: turns, outcome, verdict. Idempotent, no side effect, renews nothing.
-        Errors: NOT_FOUND, also some time after the episode has ended.
+        Errors: NOT_FOUND, also some time after the episode has ended; RESOURCE_EXHAUSTED for a record larger than a message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
