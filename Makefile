@@ -1,6 +1,6 @@
 # Every way to use this repository. `make` alone lists them; `make gym-up` starts from nothing.
 #
-#   ARGS="..."       flags for train, tasks, test, test-fast, test-adapters, attack, bench and soak
+#   ARGS="..."       flags for train, tasks, test, test-fast, test-adapters, attack, bench, soak and chaos
 #   PYTHON=...       the Python that .venv is made with
 #   GYM_STATE_DIR    where pids, logs and the service's address are kept
 SHELL := /bin/bash
@@ -105,6 +105,12 @@ soak: ## Play 10,000 episodes, hostile ones among them, and look for what grows
 	@echo "[1/3] Python environment" >&2
 	@$(MAKE) setup >&2
 	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m tests.bench.soak $(ARGS)
+
+.PHONY: chaos
+chaos: ## Kill and cut what a run of 2,000 episodes stands on, on an engine of its own (as root)
+	@echo "[1/3] Python environment" >&2
+	@$(MAKE) setup >&2
+	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m tests.bench.chaos $(ARGS)
 
 .PHONY: verify
 verify: setup ## Check style, types, the contract, and that generated code is fresh

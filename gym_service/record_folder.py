@@ -29,6 +29,9 @@ class RecordFolder:
         self._kept = kept
         self._sealer = sealer
         self._max_bytes = max_bytes
+        # What was being written when an earlier service was killed.
+        for path in folder.glob("*.new"):
+            path.unlink()
         self._bytes = sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
         self._is_full = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="records")

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,7 +176,7 @@ def _spawn(host: str) -> None:
     process = None
     if _our_pid() is None:
         options = os.environ.get("GYM_DOCKERD_OPTIONS", "").split()
-        _remove_stale_pid_files(options)
+        _clear_after_a_kill(options)
         command = [
             "dockerd",
             f"--host={host}",
@@ -209,17 +209,42 @@ def _runtimes() -> list[str]:
     return options
 
 
-def _remove_stale_pid_files(options: list[str]) -> None:
-    """Remove what an engine that was killed left: dockerd takes any process with such a pid for the old one."""
+def _clear_after_a_kill(options: list[str]) -> None:
+    """Removes what an engine that was killed left: dockerd takes any process with such a pid for the old one."""
     _pid_path().unlink(missing_ok=True)
     prefix = "--exec-root="
     exec_root = next(
         (option.removeprefix(prefix) for option in options if option.startswith(prefix)), EXEC_ROOT
     )
-    containerd_pid_path = Path(exec_root, "containerd", "containerd.pid")
+    containerd = Path(exec_root, "containerd")
+    containerd_pid_path = containerd / "containerd.pid"
     _, arguments = _process_of(containerd_pid_path)
     if Path(arguments[0]).name != "containerd":
         containerd_pid_path.unlink(missing_ok=True)
+        _end_orphans(containerd)
+
+
+def _end_orphans(containerd: Path) -> None:
+    """Ends the shims of a containerd that is gone, and the containers that they look after.
+
+    The new engine would end those that it knows of, but not one that was being started: nobody is left at its input.
+    """
+    shims, parents = set(), {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # It ended meanwhile.
+            # Behind the name in brackets, which may hold anything: the state and the parent.
+            stat = (process / "stat").read_text(errors="replace")
+            parents[int(process.name)] = int(stat.rpartition(")")[2].split()[1])
+            program, *arguments = (process / "cmdline").read_text(errors="replace").split("\0")
+            ours = f"{containerd}/containerd.sock" in arguments
+            if ours and Path(program).name.startswith("containerd-shim"):
+                shims.add(int(process.name))
+    # Without its shim a container would be a child of somebody else.
+    for process_id in [*(child for child, parent in parents.items() if parent in shims), *shims]:
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+    for address in containerd.glob("daemon/io.containerd.runtime.v2.task/*/*/address"):
+        Path(address.read_text().removeprefix("unix://")).unlink(missing_ok=True)
 
 
 def _our_pid() -> int | None:

@@ -330,6 +330,15 @@ async def test_beyond_their_room_no_records_are_written_and_that_is_said_once(tm
     ]
 
 
+def test_what_a_service_that_was_killed_was_writing_is_removed(tmp_path):
+    (tmp_path / "g-1.new").write_text("half")
+    (tmp_path / "g-2.jsonl").write_text("whole")
+
+    RecordFolder(tmp_path, "all", SEALER).close()
+
+    assert [path.name for path in tmp_path.iterdir()] == ["g-2.jsonl"]
+
+
 async def test_a_record_that_cannot_be_written_is_a_warning_and_leaves_nothing(tmp_path, caplog):
     (tmp_path / "e-1.jsonl").mkdir()
     folder = RecordFolder(tmp_path, "all", SEALER)

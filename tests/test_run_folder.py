@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.trajectories import make_trajectory
 from trainer_client.config import RunConfig
-from trainer_client.run_folder import changes, find_run, make_run, name_run, open_run
+from trainer_client.run_folder import append_episodes, changes, find_run, make_run, name_run, open_run
 
 
 def test_a_run_without_a_name_gets_one_that_is_free(tmp_path: Path) -> None:
@@ -25,6 +26,26 @@ def test_a_run_is_never_written_over(tmp_path: Path) -> None:
         name_run(RunConfig(name="x"), tmp_path)
     with pytest.raises(FileExistsError):
         make_run(RunConfig(name="x"), {}, tmp_path)
+
+
+def test_a_run_that_was_killed_while_its_folder_was_made_is_not_in_the_way(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        make_run(RunConfig(name="x"), {"torch": object()}, tmp_path)  # type: ignore[dict-item]
+
+    assert name_run(RunConfig(name="x"), tmp_path).name == "x"
+    assert make_run(RunConfig(name="x"), {}, tmp_path).checkpoints.is_dir()
+
+
+def test_a_row_that_was_being_written_when_the_trainer_was_killed_spoils_no_other(tmp_path: Path) -> None:
+    folder = make_run(RunConfig(name="x"), {}, tmp_path)
+    append_episodes(folder, [make_trajectory(index=0)])
+    append_episodes(folder, [make_trajectory(index=1)])
+    first, second = folder.episodes.read_text().splitlines(keepends=True)
+    folder.episodes.write_text(first + second[:-20])
+
+    append_episodes(folder, [make_trajectory(index=1)])
+
+    assert folder.episodes.read_text() == first + second
 
 
 def test_a_run_is_opened_with_its_own_settings(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -71,6 +72,32 @@ def test_an_engine_of_ours_knows_the_runtimes_that_are_installed(state, tmp_path
 
     (tmp_path / "daemon.json").write_text("{}")
     assert engine._runtimes() == []
+
+
+def test_what_a_killed_containerd_was_starting_is_ended_and_nothing_else(tmp_path):
+    def shim_of(containerd):
+        address = f"{containerd}/containerd.sock"
+        command = ["containerd-shim-runc-v2", "-c", "sleep 100 & echo $!; wait", "sh", "-address", address]
+        shim = subprocess.Popen(command, executable="/bin/sh", stdout=subprocess.PIPE, text=True)
+        return shim, int(shim.stdout.readline())
+
+    (ours, container), (other, other_container) = shim_of(tmp_path), shim_of(tmp_path / "other")
+    bundle = tmp_path / "daemon/io.containerd.runtime.v2.task/moby/1"
+    bundle.mkdir(parents=True)
+    (bundle / "address").write_text(f"unix://{tmp_path}/shim.sock")
+    (tmp_path / "shim.sock").touch()
+    try:
+        engine._end_orphans(tmp_path)
+
+        assert not (tmp_path / "shim.sock").exists()
+        assert ours.wait(timeout=10) == -signal.SIGKILL
+        # It is nobody's child now, and may stay a zombie.
+        assert engine._wait_until(lambda: not Path(f"/proc/{container}/exe").exists(), 10)
+        assert other.poll() is None
+        assert Path(f"/proc/{other_container}/exe").exists()
+    finally:
+        os.kill(other_container, signal.SIGKILL)
+        other.wait()
 
 
 def test_the_image_has_a_new_name_when_the_warden_changes(image_folder):

@@ -10,8 +10,10 @@ dashboard.png, report.html, result.json
 """
 
 import json
+import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib.metadata import version
@@ -92,9 +94,13 @@ def name_run(config: RunConfig, runs: Path = RUNS) -> RunConfig:
 
 def make_run(config: RunConfig, record: Mapping[str, str], runs: Path = RUNS) -> RunFolder:
     """Makes the folder of a new run and writes config.json. Raises FileExistsError where it exists."""
-    folder = RunFolder(runs / config.name)
-    folder.checkpoints.mkdir(parents=True)
-    write_json(folder.path / "config.json", {"config": asdict(config), "record": dict(record)})
+    folder, partial = RunFolder(runs / config.name), RunFolder(runs / f".{config.name}")
+    if folder.path.exists():
+        raise FileExistsError(f"{folder.path} exists: choose another --name")
+    # A folder that is there has its settings: one without could neither be gone on with nor be begun.
+    partial.checkpoints.mkdir(parents=True, exist_ok=True)
+    write_json(partial.path / "config.json", {"config": asdict(config), "record": dict(record)})
+    partial.path.rename(folder.path)
     return folder
 
 
@@ -175,8 +181,17 @@ def append_episodes(folder: RunFolder, trajectories: Sequence[Trajectory]) -> No
         }
         for each in trajectories
     ]
+    _drop_torn_row(folder.episodes)
     with folder.episodes.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _drop_torn_row(path: Path) -> None:
+    """Drops a last row without its end, which was being written when the trainer was killed."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) >= 0 and file.read() != b"\n":
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def write_result(folder: RunFolder, result: Result) -> None:
