@@ -262,7 +262,7 @@ async def test_a_client_that_gives_up_while_it_opens_episodes_leaves_none(tmp_pa
             for task in opening:
                 task.cancel()
             await asyncio.gather(*opening, return_exceptions=True)
-            assert client._live == set()
+            assert client._live == {}
 
         assert gym.running.episodes.live == 0
         assert len(gym.running.episodes._by_id) == 4
