@@ -63,8 +63,8 @@ class Step:
 
     sent: bytes
     """The action as the client sent it: tells it from others, and goes into the record."""
-    task: "asyncio.Task[StepResult]"
-    """What plays it."""
+    played: "asyncio.Future[StepResult]"
+    """Has the result when it is played; cancelled where the service ended first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +107,7 @@ class Episode:
     @property
     def playing(self) -> bool:
         """Whether a turn is under way."""
-        return bool(self.steps) and not self.steps[-1].task.done()
+        return bool(self.steps) and not self.steps[-1].played.done()
 
     @property
     def stop_reason(self) -> StopReason | None:

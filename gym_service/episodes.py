@@ -1,8 +1,10 @@
 """The registry of episodes: create, step, end, grade, each exactly once; leases, capacity and the reaper.
 
-Exactly once. Whatever changes an episode runs as a task of the registry, kept under its key: (episode, turn) for
-a step, the request id for a creation, the episode for its end and its verdict. A repeat waits for the same task, or
-gets what it returned. A client that goes away in the middle cancels nothing: who waits is always behind a shield.
+Exactly once. Whatever changes an episode is kept under its key, as a future: (episode, turn) for a step, the request id
+for a creation, the episode for its end and its verdict. A repeat waits for the same future, or gets what it returned.
+A client that goes away in the middle cancels nothing: creations, ends and verdicts are tasks of the registry, and who
+plays a turn has to be a task that goes on without its client (see `servicer` and `rollout`). A task of its own for each
+turn would cost a quarter of what a turn costs the service.
 
 Ownership of failures. What a policy does wrong is an observation or a verdict worth 0. When a sandbox is lost, the
 sandbox says by its own evidence whose doing it was: the policy's ends the episode as SANDBOX_DEAD, ours as
@@ -97,7 +99,7 @@ class Episodes:
         self._by_id: dict[str, Episode] = {}
         self._creations: dict[tuple[str, str], tuple[bytes, asyncio.Task[Episode]]] = {}
         self._ended = EndedEpisodes(kept)
-        self._work: set[asyncio.Task[Any]] = set()
+        self._work: set[asyncio.Future[Any]] = set()
         """What is under way, whoever waits for it."""
         self._checking = FairSemaphore(_CHECKS_AT_ONCE)
         self._checks: Counter[str] = Counter()
@@ -149,7 +151,7 @@ class Episodes:
     ) -> tuple[Episode, StepResult]:
         """Plays a turn. `sent` is the action as it came: tells it from others, and goes into the record.
 
-        Raises NotFound, NotDue, Conflict, InvalidRequest.
+        Must not be cancelled: the turn would be lost. Raises NotFound, NotDue, Conflict, InvalidRequest.
         """
         episode = self.get(episode_id)
         self._renew(episode)
@@ -159,7 +161,7 @@ class Episodes:
                 if turn == len(episode.steps) - 1:
                     raise Conflict(f"turn {turn} was played with other content", "TURN_CONTENT_DIFFERS")
                 raise NotDue(f"turn {turn} is over; turn {len(episode.steps)} is due", "TURN_NOT_DUE")
-            return episode, await asyncio.shield(step.task)
+            return episode, await asyncio.shield(step.played)
         if episode.ending is not None:
             raise NotDue("the episode has ended", "EPISODE_ENDED")
         if turn != len(episode.steps):
@@ -168,9 +170,16 @@ class Episodes:
             raise NotDue(f"turn {turn - 1} is not answered yet", "TURN_NOT_DUE")
         self._check_action(episode, action)
         episode.record_bytes += len(sent)
-        step = Step(sent, self._run(self._play(episode, turn, action)))
-        episode.steps.append(step)
-        return episode, await asyncio.shield(step.task)
+        played: asyncio.Future[StepResult] = asyncio.get_running_loop().create_future()
+        self._watch(played)
+        episode.steps.append(Step(sent, played))
+        try:
+            result = await self._play(episode, turn, action)
+            played.set_result(result)
+            return episode, result
+        finally:
+            # Only where the service itself is being ended.
+            played.cancel()
 
     async def end(self, episode_id: str, stop_reason: StopReason) -> StopReason:
         """Ends an episode; returns the reason that stands. Raises NotFound."""
@@ -244,14 +253,17 @@ class Episodes:
     def _run(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Runs work to its end, even if nobody waits for it any more."""
         task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._settle)
+        self._watch(task)
         return task
 
-    def _settle(self, task: asyncio.Task[Any]) -> None:
-        self._work.discard(task)
-        if not task.cancelled():
-            task.exception()  # Who waits is told; that nobody does is no error.
+    def _watch(self, work: asyncio.Future[Any]) -> None:
+        self._work.add(work)
+        work.add_done_callback(self._settle)
+
+    def _settle(self, work: asyncio.Future[Any]) -> None:
+        self._work.discard(work)
+        if not work.cancelled():
+            work.exception()  # Who waits is told; that nobody does is no error.
 
     def _admit(self, creation: Creation) -> asyncio.Task[Episode]:
         task = self.catalogue.task(creation.task_id)
@@ -374,14 +386,19 @@ class Episodes:
             logger.exception("turn %d of episode %s failed", turn, episode.episode_id)
             results, stop_reason = (), StopReason.INFRASTRUCTURE
         # Somebody may have ended the episode meanwhile; then that reason stands.
-        ending = self._finish(episode, stop_reason or StopReason.CANCELLED)
+        ending = self._finish(episode, stop_reason or StopReason.CANCELLED, of_turn=True)
         return StepResult(Observation(results), await asyncio.shield(ending))
 
-    def _finish(self, episode: Episode, stop_reason: StopReason) -> asyncio.Task[StopReason]:
-        """Ends an episode once. Gives the task that does it, and holds the reason that stands."""
+    def _finish(
+        self, episode: Episode, stop_reason: StopReason, *, of_turn: bool = False
+    ) -> asyncio.Task[StopReason]:
+        """Ends an episode once. Gives the task that does it, and holds the reason that stands.
+
+        `of_turn` says that it is the turn being played that ends it.
+        """
         if episode.ending is None:
-            # A turn that is being played still uses the sandbox; its container is not worth keeping then.
-            cut_off = episode.playing and episode.steps[-1].task is not asyncio.current_task()
+            # Another turn that is being played still uses the sandbox; its container is not worth keeping then.
+            cut_off = episode.playing and not of_turn
             episode.ending = self._run(self._conclude(episode, stop_reason, cut_off=cut_off))
         return episode.ending
 

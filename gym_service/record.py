@@ -164,9 +164,9 @@ def _action(sent: bytes, tokenizer: ChatTokenizer | None) -> dict[str, object]:
 
 def _observation(step: Step) -> dict[str, object] | None:
     """None for a turn that the end of the episode cut off, which may still be under way."""
-    if not step.task.done() or step.task.cancelled() or step.task.exception():
+    if not step.played.done() or step.played.cancelled():
         return None
-    result: StepResult = step.task.result()
+    result: StepResult = step.played.result()
     delta = result.observation.delta
     return {
         "tool_results": [

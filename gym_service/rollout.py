@@ -1,7 +1,7 @@
 """One Rollout stream: commands are carried out side by side, and results sent as they come."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 from gym_contract.v1 import gym_pb2 as pb
 
@@ -17,13 +17,13 @@ class RolloutStream:
 
     def __init__(
         self,
-        perform: Callable[[pb.RolloutCommand], Awaitable[pb.RolloutResult]],
+        perform: Callable[[pb.RolloutCommand], asyncio.Task[pb.RolloutResult]],
         turnstile: Turnstile,
         *,
         longest_silence_seconds: float,
         batch_bytes: int,
     ) -> None:
-        """`batch_bytes` is about what one response holds at most."""
+        """`perform` never fails; its tasks go on without the stream. A response has about `batch_bytes` at most."""
         self._perform = perform
         self._turnstile = turnstile
         self._longest_silence_seconds = longest_silence_seconds
@@ -32,6 +32,7 @@ class RolloutStream:
         """None when all commands are answered and no more come."""
         self._places = asyncio.Semaphore(_MOST_UNANSWERED)
         self._unanswered = 0
+        self._running: set[asyncio.Task[pb.RolloutResult]] = set()
 
     async def answer(self, requests: AsyncIterable[pb.RolloutRequest]) -> AsyncIterator[pb.RolloutResponse]:
         """Gives the responses; several results at once if they come at once.
@@ -57,25 +58,29 @@ class RolloutStream:
                     self._places.release()
             await reader
         finally:
-            # The client is gone: its commands go on inside the registry and keep their answers for a repeat.
             reader.cancel()
 
     async def _read(self, requests: AsyncIterable[pb.RolloutRequest]) -> None:
-        async with asyncio.TaskGroup() as running:
-            async for request in requests:
-                for start in range(0, len(request.commands), COMMANDS_PER_PASS):
-                    commands = request.commands[start : start + COMMANDS_PER_PASS]
-                    for _ in commands:
-                        # Not reading on is the stream's own flow control.
-                        await self._places.acquire()
-                        self._unanswered += 1
-                    await self._turnstile.keep_rate(len(commands))
-                    await self._turnstile.enter(len(commands))
-                    for command in commands:
-                        running.create_task(self._carry_out(command))
+        async for request in requests:
+            for start in range(0, len(request.commands), COMMANDS_PER_PASS):
+                commands = request.commands[start : start + COMMANDS_PER_PASS]
+                for _ in commands:
+                    # Not reading on is the stream's own flow control.
+                    await self._places.acquire()
+                    self._unanswered += 1
+                await self._turnstile.keep_rate(len(commands))
+                await self._turnstile.enter(len(commands))
+                for command in commands:
+                    task = self._perform(command)
+                    self._running.add(task)
+                    task.add_done_callback(self._answered)
+        if self._running:
+            await asyncio.wait(self._running)
 
-    async def _carry_out(self, command: pb.RolloutCommand) -> None:
-        self._results.put_nowait(await self._perform(command))
+    def _answered(self, task: asyncio.Task[pb.RolloutResult]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            self._results.put_nowait(task.result())
 
     async def _next_result(self) -> pb.RolloutResult | None:
         while True:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
@@ -55,6 +55,8 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         self._streams: Counter[str] = Counter()
         """The open streams, by their callers."""
         self._registering = FairSemaphore(1)
+        self._running: set[asyncio.Task[Any]] = set()
+        """What answers calls and commands."""
         self._pool = pool
         self._assurance = assurance
         self._isolation = wire.isolation_to(assurance.isolation)
@@ -64,49 +66,49 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def GetGymInfo(self, request: pb.GetGymInfoRequest, context: Context) -> pb.GetGymInfoResponse:
         """Describes the gym."""
-        return await _answer(self._info(request), context)
+        return await self._answer(self._info(request), context)
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         """Lists tasks."""
-        return await _answer(self._tasks(request), context)
+        return await self._answer(self._tasks(request), context)
 
     async def RegisterTokenizer(
         self, request: pb.RegisterTokenizerRequest, context: Context
     ) -> pb.RegisterTokenizerResponse:
         """Makes a tokenizer known."""
-        return await _answer(self._register(request), context)
+        return await self._answer(self._register(request), context)
 
     async def CreateEpisode(
         self, request: pb.CreateEpisodeRequest, context: Context
     ) -> pb.CreateEpisodeResponse:
         """Opens an episode."""
-        return await _answer(self._create(request), context)
+        return await self._answer(self._create(request), context)
 
     async def StepEpisode(self, request: pb.StepEpisodeRequest, context: Context) -> pb.StepEpisodeResponse:
         """Plays a turn."""
-        return await _answer(self._step(request), context)
+        return await self._answer(self._step(request), context)
 
     async def EndEpisode(self, request: pb.EndEpisodeRequest, context: Context) -> pb.EndEpisodeResponse:
         """Ends an episode."""
-        return await _answer(self._end(request), context)
+        return await self._answer(self._end(request), context)
 
     async def GradeEpisode(
         self, request: pb.GradeEpisodeRequest, context: Context
     ) -> pb.GradeEpisodeResponse:
         """Grades an episode."""
-        return await _answer(self._grade(request), context)
+        return await self._answer(self._grade(request), context)
 
     async def GetEpisode(self, request: pb.GetEpisodeRequest, context: Context) -> pb.GetEpisodeResponse:
         """Returns the record of an episode."""
-        return await _answer(self._get(request), context)
+        return await self._answer(self._get(request), context)
 
     async def CheckTask(self, request: pb.CheckTaskRequest, context: Context) -> pb.CheckTaskResponse:
         """Grades what is known of a task."""
-        return await _answer(self._check(request), context)
+        return await self._answer(self._check(request), context)
 
     async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Context) -> pb.RenewLeasesResponse:
         """Renews leases."""
-        return await _answer(self._renew(request), context)
+        return await self._answer(self._renew(request), context)
 
     # --- streamed ---
 
@@ -120,7 +122,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
             await abort(context, AtCapacity(message, "STREAMS_REACHED"))
         self._streams[owner] += 1
         stream = RolloutStream(
-            self._perform,
+            lambda command: self._keep(self._perform(command)),
             self._turnstile,
             longest_silence_seconds=self._episodes.max_lease_seconds,
             batch_bytes=self._max_message_bytes // 8,
@@ -157,6 +159,27 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         except Exception:
             result.error.CopyFrom(wire.error_to(_defect("a command")))
         return result
+
+    async def _answer(self, work: Coroutine[Any, Any, Response], context: Context) -> Response:
+        """Awaits a handler and turns its error into the call's status. The handler goes on without its client."""
+        try:
+            return await asyncio.shield(self._keep(work))
+        except GymError as error:
+            await abort(context, error)
+        except Exception:
+            await abort(context, _defect("a call"))
+
+    def _keep(self, work: Coroutine[Any, Any, Response]) -> asyncio.Task[Response]:
+        """Does something to its end, even if nobody waits for it any more."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._settle)
+        return task
+
+    def _settle(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # Who waits is told; that nobody does is no error.
 
     # --- handlers ---
 
@@ -256,16 +279,6 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 def _toolsets_of(tasks: Iterable[Task]) -> list[str]:
     """The toolsets that every task can be played with."""
     return sorted(name for name, toolset in TOOLSETS.items() if all(map(toolset.plays, tasks)))
-
-
-async def _answer(work: Awaitable[Response], context: Context) -> Response:
-    """Awaits a handler and turns its error into the call's status."""
-    try:
-        return await work
-    except GymError as error:
-        await abort(context, error)
-    except Exception:
-        await abort(context, _defect("a call"))
 
 
 async def abort(context: Context, error: GymError) -> NoReturn:

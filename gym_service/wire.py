@@ -299,8 +299,8 @@ def record_to(episode: Episode, isolation: pb.Isolation) -> pb.GetEpisodeRespons
     )
     for step in episode.steps:
         turn = record.turns.add(action=pb.Action.FromString(step.sent))
-        if step.task.done():
-            turn.observation.CopyFrom(_observation_to(episode, step.task.result().observation))
+        if step.played.done() and not step.played.cancelled():
+            turn.observation.CopyFrom(_observation_to(episode, step.played.result().observation))
     if episode.stop_reason:
         record.outcome.CopyFrom(outcome_to(episode.stop_reason))
     if episode.grading and episode.grading.done():
@@ -352,6 +352,5 @@ def _count_to(count: TestCount | None) -> pb.TestCount | None:
 
 
 def _timestamp(seconds: float) -> Timestamp:
-    message = Timestamp()
-    message.FromMilliseconds(round(seconds * 1000))
-    return message
+    milliseconds = round(seconds * 1000)
+    return Timestamp(seconds=milliseconds // 1000, nanos=milliseconds % 1000 * 1_000_000)

@@ -69,7 +69,7 @@ async def record_of(
         observation = Observation((ToolResult("read", text),), Delta((7, 8), 5))
         turn = asyncio.create_task(done(StepResult(observation, None)))
         episode.steps.append(Step(action.SerializeToString(), turn))
-        await episode.steps[-1].task
+        await episode.steps[-1].played
     episode.ending = asyncio.create_task(done(StopReason.SUBMITTED))
     await episode.ending
     certificate = Signer("image", "seccomp", SEED).sign(verdict, task.sha256, "seed", "function-1")

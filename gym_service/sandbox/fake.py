@@ -61,10 +61,12 @@ class FakeSandbox:
 
     async def require_path(self, path: str, *, folder_allowed: bool) -> None:
         self._check()
+        if path in self.files:
+            return
         if path == "." or path in self._folders():
             if not folder_allowed:
                 raise FileRefused("is_directory")
-        elif path not in self.files:
+        else:
             raise FileRefused("not_found")
 
     async def list_files(self) -> tuple[FileEntry, ...]:
