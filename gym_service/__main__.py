@@ -242,7 +242,14 @@ def _status(arguments: argparse.Namespace, rest: list[str]) -> int:
 
     info = control.status(arguments.state_folder)
     if info is None:
-        print("no gym is running; start it with `make gym-up`")
+        state = StateFolder(arguments.state_folder)
+        process_id = state.holder()
+        print(
+            "no gym is running; start it with `make gym-up`"
+            if process_id is None
+            else f"process {process_id} holds the gym's folder and does not answer: it starts or stops, or its "
+            f"certificates have ended or changed since it started (`make gym-down gym-up`); see {state.log}"
+        )
         return 1
     _print_info(arguments.state_folder, info)
     return 0

@@ -79,6 +79,8 @@ def parse_bind(text: str, state_folder: Path) -> Bind:
     """Reads HOST:PORT, unix:PATH, or unix for a socket in the state folder. Raises ValueError for what is neither."""
     if text == "unix" or text.startswith("unix:"):
         path = text.removeprefix("unix:") if ":" in text else str(state_folder.resolve() / SOCKET_NAME)
+        # After two slashes gRPC expects the name of a host, after three a path.
+        path = re.sub("^//+", "/", path)
         if not _PATH.fullmatch(path):
             raise ValueError(
                 f"--bind unix:{path}: give a whole path, such as /run/gym/{SOCKET_NAME}, of letters, digits and ._@+~-"

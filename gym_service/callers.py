@@ -82,6 +82,8 @@ class Caller:
 
 
 OWNER = Caller("owner", "admin")
+STRANGER = Caller("", "observe", weight=0.01)
+"""Whoever brings no token: all of them together, with a share that takes little from those who do."""
 CALLER: ContextVar[Caller] = ContextVar("CALLER", default=OWNER)
 """Who makes the call that is being answered."""
 

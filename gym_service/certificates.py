@@ -166,7 +166,12 @@ class CertificateFolder:
         self._write(path, builder.sign(issuer.key, hashes.SHA256()), key)
 
     def _issuer(self) -> _Issuer:
-        return _Issuer(self._read(self.authority), _read_key(self.authority))
+        issuer = _Issuer(self._read(self.authority), _read_key(self.authority))
+        if issuer.certificate.public_key() != issuer.key.public_key():
+            raise ValueError(
+                f"{_key_path(self.authority)} is not the key of {self.authority}: put it back, or remove {self.folder}"
+            )
+        return issuer
 
     def _read(self, path: Path) -> x509.Certificate:
         try:

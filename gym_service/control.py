@@ -133,11 +133,14 @@ def _ask(state: StateFolder) -> pb.GetGymInfoResponse | None:
         return None
     with opened as channel:
         try:
-            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+            # With the token, so that it does not wait behind strangers.
+            metadata = (("authorization", f"Bearer {endpoint.token}"),)
+            health = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=2, metadata=metadata
+            )
             if health.status != health_pb2.HealthCheckResponse.SERVING:
                 return None
             stub = gym_pb2_grpc.GymServiceStub(channel)
-            metadata = (("authorization", f"Bearer {endpoint.token}"),)
             info: pb.GetGymInfoResponse = stub.GetGymInfo(
                 pb.GetGymInfoRequest(), timeout=10, metadata=metadata
             )

@@ -106,6 +106,8 @@ class Turnstile:
         """Whether another pass is to come."""
         self._due: dict[str, float] = {}
         """When the next command of a caller with a rate is due, by the event loop's clock."""
+        self._held_up: Counter[str] = Counter()
+        """What of each caller waits, to enter or for its rate."""
 
     async def enter(self, commands: int = 1) -> None:
         """Waits until so many commands of the caller may begin, or a message be read. They begin together."""
@@ -119,7 +121,15 @@ class Turnstile:
             return
         admitted: asyncio.Future[None] = loop.create_future()
         self._waiting.push(caller, (admitted, commands), commands)
-        await admitted
+        self._held_up[caller.name] += 1
+        try:
+            await admitted
+        finally:
+            self._held_up[caller.name] -= 1
+
+    def holds_up(self, name: str) -> bool:
+        """Whether something of the caller of this name waits, to enter or for its rate."""
+        return self._held_up[name] > 0
 
     def charge(self, size_bytes: int) -> None:
         """Counts how large a message from or to the caller was: a large one takes the time of many commands."""
@@ -133,12 +143,15 @@ class Turnstile:
         now = asyncio.get_running_loop().time()
         due = max(self._due.get(caller.name, 0.0), now - _BURST_SECONDS)
         self._due[caller.name] = due + commands / caller.rate
+        self._held_up[caller.name] += 1
         try:
             await asyncio.sleep(max(0.0, due - now))
         except asyncio.CancelledError:
             # What was not served does not count.
             self._due[caller.name] -= commands / caller.rate
             raise
+        finally:
+            self._held_up[caller.name] -= 1
 
     def _pass(self) -> None:
         self._left = COMMANDS_PER_PASS
@@ -156,7 +169,8 @@ class Places:
     """Places that are held for as long as their holders like, such as those of live episodes.
 
     Nobody is turned out, but a place that comes free goes to whoever of those that want one has the fewest for its
-    weight. Who wants one is who was refused lately.
+    weight; who has none yet comes before all that have some, however little it weighs. Who wants one is who was refused
+    lately.
     """
 
     def __init__(self, places: int) -> None:
@@ -182,8 +196,8 @@ class Places:
             for name, wanting in self._wanting.items()
             if name != caller.name and now < wanting[1]
         }
-        share = self._share_with_another(caller)
-        before = sum(self._share_with_another(other) < share for other, _ in self._wanting.values())
+        share = self._share(caller)
+        before = sum(self._share(other) < share for other, _ in self._wanting.values())
         if self.held + before >= self._places:
             self._wanting[caller.name] = caller, now + _WANTED_SECONDS
             return False
@@ -194,5 +208,5 @@ class Places:
         """Gives back a place of the caller of this name."""
         self._held[name] -= 1
 
-    def _share_with_another(self, caller: Caller) -> float:
-        return (self._held[caller.name] + 1) / caller.weight
+    def _share(self, caller: Caller) -> float:
+        return self._held[caller.name] / caller.weight

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 from gym_contract.v1 import gym_pb2 as pb
 
+from gym_service.callers import CALLER
 from gym_service.errors import NotDue
 from gym_service.fairness import COMMANDS_PER_PASS, Turnstile
 
@@ -88,6 +89,7 @@ class RolloutStream:
                 async with asyncio.timeout(self._longest_silence_seconds):
                     return await self._results.get()
             except TimeoutError:
-                if not self._unanswered:
+                # What waits to be read is no silence of the client's.
+                if not self._unanswered and not self._turnstile.holds_up(CALLER.get().name):
                     message = f"nothing has come for {self._longest_silence_seconds:g} s; open another stream"
                     raise NotDue(message, "STREAM_IDLE") from None

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
-from gym_service.callers import CALLER, OWNER, Caller, TokenBook
+from gym_service.callers import CALLER, OWNER, STRANGER, Caller, TokenBook
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import GymError, InvalidRequest, Unauthenticated
@@ -98,6 +98,7 @@ async def running_gym(
     isolation = assurance.isolation
     records = RecordFolder(config.state_folder / "records", config.records, Sealer(private_seed))
     cache = VerdictCache(isolation.image_digest, isolation.seccomp_sha256) if config.verdict_cache else None
+    turnstile = Turnstile()
     episodes = Episodes(
         pool,
         catalogue,
@@ -108,10 +109,10 @@ async def running_gym(
         graders=config.graders,
         signer=Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed),
         records=records,
+        turnstile=turnstile,
         cache=cache,
     )
     token = secrets.token_urlsafe(32)
-    turnstile = Turnstile()
     gate = _Gate(token, TokenBook(config.state_folder / TOKENS_FILE), turnstile)
     server = make_server(interceptors=[gate], options=_OPTIONS)
     servicer = GymServicer(episodes, pool, assurance, turnstile, MAX_MESSAGE_BYTES)
@@ -280,10 +281,14 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         method, metadata = details.method, tuple(details.invocation_metadata or ())
 
         def admit() -> Caller:
-            if method == _OPEN_METHOD:
-                return OWNER
-            caller = self._admit(metadata)
-            caller.check_method(*method.strip("/").split("/", 1))
+            try:
+                caller = self._admit(metadata)
+            except Unauthenticated:
+                if method != _OPEN_METHOD:
+                    raise
+                return STRANGER
+            if method != _OPEN_METHOD:
+                caller.check_method(*method.strip("/").split("/", 1))
             return caller
 
         try:

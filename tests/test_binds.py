@@ -237,6 +237,17 @@ def test_an_authority_whose_key_is_gone_is_not_replaced(certificates: Certificat
     assert certificates.authority.read_bytes() == before
 
 
+def test_nothing_is_signed_with_the_key_of_another_authority(
+    certificates: CertificateFolder, tmp_path: Path
+) -> None:
+    other = CertificateFolder(tmp_path / "other")
+    other.make([])
+    (certificates.folder / "ca.key").write_bytes((other.folder / "ca.key").read_bytes())
+
+    with pytest.raises(ValueError, match="is not the key of"):
+        certificates.make([])
+
+
 @pytest.mark.parametrize("host", ["gym.example.org:5", "a b", "-x.example", "", "*.example.org", "ä.example"])
 def test_what_is_no_host_is_not_certified(folder: Path, host: str) -> None:
     with pytest.raises(ValueError, match="--host"):
@@ -277,6 +288,16 @@ async def test_an_episode_is_played_through_tls(folder: Path, certificates: Cert
         assert f"serving    {endpoint.address}" in await asyncio.to_thread(status_of, folder)
         with pytest.raises(GymRefused, match="UNAUTHENTICATED"):
             await capacity_of(Endpoint(endpoint.address, "guess", endpoint.ca_file))
+
+
+async def test_a_gym_whose_certificates_are_gone_is_not_said_to_be_stopped(
+    folder: Path, certificates: CertificateFolder
+) -> None:
+    async with gym_at(folder, tls=True):
+        certificates.authority.unlink()
+        said = await asyncio.to_thread(status_of, folder)
+    assert f"process {os.getpid()} holds the gym's folder" in said
+    assert "no gym is running" in await asyncio.to_thread(status_of, folder)
 
 
 async def test_a_client_elsewhere_is_told_by_the_environment(
@@ -403,6 +424,14 @@ async def test_a_socket_that_a_dead_service_left_is_taken_and_a_live_one_is_not(
         assert await capacity_of(endpoint) == 4
         with pytest.raises(ValueError, match="another program listens there"):
             parse_bind(f"unix:{path}", folder).check_socket()
+
+
+@pytest.mark.parametrize("slashes", ["//", "///"])
+async def test_a_path_may_be_written_as_gRPC_writes_it(folder: Path, slashes: str) -> None:
+    path = f"{folder}/other.sock"
+    async with gym_at(folder, bind=f"unix:{slashes}{path[1:]}") as endpoint:
+        assert endpoint.address == f"unix:{path}"
+        assert await capacity_of(Endpoint(f"unix:{slashes}{path[1:]}", endpoint.token)) == 4
 
 
 def test_a_socket_is_not_made_where_others_get_or_over_a_file(folder: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_service.callers import CALLER, Caller, TokenBook
 from gym_service.ended import EndedEpisodes
 from gym_service.fairness import FairQueue, FairSemaphore, Places, Turnstile
+from gym_service.rollout import RolloutStream
 from gym_service.state import TOKENS_FILE
 from tests.conftest import fake_sandbox, gym_over
 from tests.test_callers import calling, refused
@@ -145,6 +146,44 @@ async def test_who_is_alone_has_all_places_also_after_another_has_given_up(monke
     assert places.take(ANN)
 
 
+async def test_who_has_none_gets_a_place_however_little_it_weighs() -> None:
+    light, heavy = replace(ANN, weight=0.001), replace(BEN, weight=1000.0)
+    places = Places(4)
+    assert all(places.take(heavy) for _ in range(4))
+    assert not places.take(light)
+
+    places.give_back("ben")
+
+    assert not places.take(heavy)
+    assert places.take(light)
+
+
+async def test_a_stream_whose_commands_wait_for_their_turn_is_not_idle() -> None:
+    turnstile = Turnstile()
+    # Others have taken what there is of this pass and of those to come.
+    turnstile._left, turnstile._passing = 0, True
+    command = pb.RolloutCommand(command_id="c")
+
+    async def perform(command: pb.RolloutCommand) -> pb.RolloutResult:
+        return pb.RolloutResult(command_id=command.command_id)
+
+    async def requests():
+        await turnstile.enter()
+        yield pb.RolloutRequest(commands=[command])
+
+    stream = RolloutStream(
+        lambda command: asyncio.create_task(perform(command)),
+        turnstile,
+        longest_silence_seconds=0.05,
+        batch_bytes=1000,
+    )
+    asyncio.get_running_loop().call_later(0.2, turnstile._pass)
+
+    responses = [response async for response in stream.answer(requests())]
+
+    assert [result.command_id for each in responses for result in each.results] == ["c"]
+
+
 # --- over the wire ---
 
 
@@ -274,3 +313,34 @@ async def test_a_caller_has_only_so_many_streams(gym, book) -> None:
     again = ann.stub.Rollout(metadata=ann.metadata)
     await again.write(empty)
     assert (await again.read()).results
+
+
+async def test_strangers_at_the_health_check_hold_nobody_up_who_brings_a_token(gym) -> None:
+    async with grpc.aio.insecure_channel(gym.running.address) as channel:
+        check = channel.stream_unary("/grpc.health.v1.Health/Check")
+        # Their messages never come.
+        calls = [check() for _ in range(40)]
+        await asyncio.sleep(0.2)
+
+        assert (await asyncio.wait_for(gym.info(), 5)).capacity == 8
+        for call in calls:
+            call.cancel()
+
+
+async def test_who_waits_for_its_rate_keeps_its_episodes(tmp_path, book) -> None:
+    async with gym_over(fake_sandbox, tmp_path, max_lease_seconds=1) as gym:
+        slow = calling(gym, book.issue("slow", "train", 1, rate=1))
+        episode = await slow.create()
+        stream = slow.stub.Rollout(metadata=slow.metadata)
+        step = pb.StepEpisodeRequest(
+            episode_id=episode.episode_id, turn=0, action=pb.Action(text="<call> read </call>")
+        )
+        commands = [pb.RolloutCommand(step=step) for _ in range(4)]
+        for command in commands:
+            await stream.write(pb.RolloutRequest(commands=[command]))
+
+        results = [result for _ in commands for result in (await stream.read()).results]
+
+        # Seconds after its lease would have run out.
+        assert all(result.HasField("stepped") for result in results)
+        assert (await slow.step(episode.episode_id, 1, "<call> read </call>")).observation.tool_results

@@ -3,11 +3,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from gym_contract.v1 import gym_pb2 as pb
 
+from gym_service.callers import TokenBook
+from gym_service.errors import TooLarge
+from gym_service.state import TOKENS_FILE
+from tests.conftest import fake_sandbox, gym_over
 from tests.fake_gym import FakeGym, serve
 from trainer_client.endpoint import Endpoint, find_endpoint
 from trainer_client.errors import EpisodeLost, GymRefused, GymUnavailable, NoGym
 from trainer_client.gym import GymClient
+from trainer_client.link import MAX_MESSAGE_BYTES, Link
 from trainer_client.wire import Created
 
 
@@ -231,3 +237,74 @@ async def test_a_credential_that_is_taken_back_is_told_long_before_the_gym_is_gi
 
         with pytest.raises(GymRefused, match="UNAUTHENTICATED"):
             await asyncio.wait_for(create(client, 1), 30)
+
+
+async def test_an_observer_reads_on_one_connection_and_is_told_that_it_may_not_play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    plain = Link._open
+
+    async def counted(link: Link) -> None:
+        opened.append(link)
+        await plain(link)
+
+    monkeypatch.setattr(Link, "_open", counted)
+    async with gym_over(fake_sandbox, tmp_path) as gym:
+        token = TokenBook(tmp_path / TOKENS_FILE).issue("eve", "observe", 1)
+        async with GymClient.connect(Endpoint(gym.running.address, token)) as client:
+            for _ in range(2):
+                with pytest.raises(GymRefused, match="may not call Rollout"):
+                    await asyncio.wait_for(create(client), 5)
+            assert (await client.get_info()).capacity == 4
+    assert len(opened) == 1
+
+
+async def test_a_call_outlives_the_stream_that_is_ended_beside_it(tmp_path: Path) -> None:
+    async with (
+        gym_over(fake_sandbox, tmp_path) as gym,
+        GymClient.connect(Endpoint(gym.running.address, gym.running.token)) as client,
+    ):
+        # A call that takes long, on a connection that is given up for another meanwhile.
+        async with gym.running.episodes._checking, gym.running.episodes._checking:
+            checking = asyncio.create_task(client.check_task("bugfix/zero/share"))
+            await asyncio.sleep(0.2)
+            await client._link._open()
+        assert (await asyncio.wait_for(checking, 20)).gold.status == "resolved"
+
+
+async def test_what_fits_no_message_is_refused_and_what_does_together_is_divided(tmp_path: Path) -> None:
+    async with (
+        gym_over(fake_sandbox, tmp_path, capacity=40) as gym,
+        GymClient.connect(Endpoint(gym.running.address, gym.running.token)) as client,
+    ):
+        episodes = [
+            await client.create("bugfix/zero/share", "coding", run_seed=0, group="g", index=index)
+            for index in range(40)
+        ]
+        with pytest.raises(GymRefused, match="send less"):
+            await client.step_text(episodes[0].episode_id, 0, "x" * MAX_MESSAGE_BYTES)
+
+        stepped = (client.step_text(each.episode_id, 0, "x" * 900_000) for each in episodes)
+
+        assert len(await asyncio.wait_for(asyncio.gather(*stepped), 30)) == 40
+
+
+async def test_no_answer_in_time_is_no_refusal_and_a_lasting_refusal_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        gym_over(fake_sandbox, tmp_path) as gym,
+        GymClient.connect(Endpoint(gym.running.address, gym.running.token)) as client,
+    ):
+        async with gym.running.episodes._checking, gym.running.episodes._checking:
+            request = pb.CheckTaskRequest(task_id="bugfix/zero/share")
+            with pytest.raises(GymUnavailable, match=r"within 0\.2 s"):
+                await client._link.call("CheckTask", request, 0.2)
+
+        def too_large(*_: object) -> None:
+            raise TooLarge("the record has more", "RECORD_TOO_LARGE")
+
+        monkeypatch.setattr(gym.running.episodes, "read", too_large)
+        with pytest.raises(GymRefused, match="RECORD_TOO_LARGE"):
+            await asyncio.wait_for(client.get_episode("any"), 5)

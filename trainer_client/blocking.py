@@ -24,8 +24,18 @@ _loops: list[asyncio.AbstractEventLoop] = []
 """The event loop of all clients of this process, once there is one; never closed, which gRPC would complain of."""
 
 
+_forked_from: list[asyncio.AbstractEventLoop] = []
+"""The event loop of the process that this one was forked from, if it had one."""
+_FORKED = (
+    "this process was forked from one that had a connection to a gym, where gRPC hangs or crashes: connect in the "
+    "children alone, or start them by spawn (multiprocessing.set_start_method('spawn'))"
+)
+
+
 def _background_loop() -> asyncio.AbstractEventLoop:
     with _starting:
+        if _forked_from:
+            raise RuntimeError(_FORKED)
         if not _loops:
             loop = asyncio.new_event_loop()
             threading.Thread(target=loop.run_forever, name="gym", daemon=True).start()
@@ -34,6 +44,7 @@ def _background_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forget_loop() -> None:
+    _forked_from.extend(_loops)
     _loops.clear()
     _starting.release()
 
@@ -55,7 +66,7 @@ def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T]) -> _T:
 def _start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, _T]) -> Future[_T]:
     problem = ""
     if loop not in _loops:
-        problem = "this connection was made before a fork: connect again in this process"
+        problem = _FORKED
     elif _is_running(loop):
         problem = (
             "called in the client's own event loop, which would wait for itself: await the GymClient there"
@@ -89,7 +100,7 @@ def _waiting(
 class BlockingGym:
     """Talks to one gym, from any thread. Made by `connect`; methods, arguments and errors are those of `GymClient`.
 
-    A process that forks connects in its children: connections do not survive a fork.
+    A process that forks connects in its children alone: gRPC does not survive the fork of a process that has connected.
     """
 
     def __init__(self, client: GymClient, loop: asyncio.AbstractEventLoop) -> None:
@@ -143,11 +154,15 @@ def process_gym() -> BlockingGym:
     For trainers that make an environment, or call a function, for each episode and have no place to close anything.
     Raises as `GymClient.connect`.
     """
-    return _connected(os.getpid())
+    with _connecting:
+        return _connected()
+
+
+_connecting = threading.Lock()
 
 
 @cache
-def _connected(process_id: int) -> BlockingGym:
+def _connected() -> BlockingGym:
     connection = BlockingGym.connect()
     gym = connection.__enter__()
     atexit.register(connection.__exit__, None, None, None)

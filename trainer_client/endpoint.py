@@ -129,7 +129,10 @@ class Endpoint:
     @property
     def target(self) -> str:
         """The address as gRPC calls it. In the clear, nobody is asked what `localhost` resolves to."""
-        return self.address if self.ca_file else re.sub("^localhost:", "127.0.0.1:", self.address)
+        if self.ca_file:
+            return self.address
+        # After two slashes gRPC expects the name of a host.
+        return re.sub("^unix://+", "unix:/", re.sub("^localhost:", "127.0.0.1:", self.address))
 
 
 def state_folder() -> Path:

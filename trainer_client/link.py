@@ -8,7 +8,7 @@ While the gym is away, callers just wait; they hear of it only when it stays awa
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -23,7 +23,8 @@ from trainer_client.endpoint import Endpoint
 from trainer_client.errors import GymError, GymRefused, GymUnavailable, NoGym
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # The same as the service's limit, in gym_service/server.py.
-MAX_COMMANDS_PER_MESSAGE = 64  # Keeps a batch of long turns far below the limit of a message.
+MAX_COMMANDS_PER_MESSAGE = 64
+_FRAME_BYTES = 16  # More than what surrounds a command in its message.
 
 _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -67,6 +68,8 @@ class Link:
         self._on_notice = on_notice
         self._reconnect_timeout_seconds = reconnect_timeout_seconds
         self._endpoint: Endpoint | None = None
+        self._heard = 0.0
+        """When the gym last answered on a stream."""
         self._connection: _Connection | None = None
         self._connected = asyncio.Event()
         self._failure: Exception | None = None
@@ -119,9 +122,10 @@ class Link:
         """Calls a unary method, all of which can be repeated, until it answers.
 
         Raises:
-            GymRefused: With an error that trying again does not change.
-            GymUnavailable: The gym stayed away.
+            GymRefused: With an error that trying again does not change, or no capacity for too long.
+            GymUnavailable: The gym stayed away, or took too long to answer.
         """
+        _check_size(request)
         give_up = _now() + self._reconnect_timeout_seconds
         for delay in _delays():
             await self._connected.wait()
@@ -132,10 +136,25 @@ class Link:
             try:
                 return await call(request, timeout=timeout_seconds, metadata=self._connection.metadata)
             except aio.AioRpcError as error:
-                if error.code() not in _RETRIED:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise GymUnavailable(
+                        f"The gym did not answer {method} within {timeout_seconds:g} s: it is busy, or the rate of "
+                        "your token is used up. Try again later"
+                    ) from None
+                # One that names no delay, such as that of an answer which is too large, stays.
+                lasting = not _details(error).HasField("retry_delay") or _now() > give_up
+                exhausted = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                if error.code() not in _RETRIED or (exhausted and lasting):
                     raise _refusal(error) from None
                 if _now() > give_up:
                     raise GymUnavailable(f"The gym does not answer: {error.details()}") from None
+                # Where no stream is open, nobody else finds out that the gym is elsewhere now.
+                self._wake.set()
+            except asyncio.CancelledError:
+                # A connection that is given up for another takes its calls with it.
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
             await asyncio.sleep(delay)
         raise AssertionError  # The delays do not end.
 
@@ -147,6 +166,7 @@ class Link:
             GymUnavailable: The gym stayed away.
         """
         command.command_id = str(next(self._names))
+        _check_size(command)
         give_up = _now() + self._reconnect_timeout_seconds
         for delay in _delays():
             result = await self._exchange(command)
@@ -179,6 +199,7 @@ class Link:
     async def _keep_stream(self) -> None:
         """Keeps a stream open; when that fails for good, everybody who waits hears of it."""
         failing_since: float | None = None
+        delays = iter(_delays())
         try:
             while True:
                 opened = _now()
@@ -187,9 +208,22 @@ class Link:
                     problem = "it closed the stream"
                 except aio.AioRpcError as error:
                     problem = f"{error.code().name}: {error.details()}"
+                    if _details(error).reason == "STREAM_IDLE":
+                        continue
+                    if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+                        # The role allows no commands, but calls perhaps.
+                        self._wake.clear()
+                        self._fail_pending(_refusal(error))
+                        await self._wake.wait()
+                        continue
                 # A gym that answers and then breaks the stream at once is as good as away.
-                if failing_since is None or _now() - opened > _STABLE_STREAM_SECONDS:
+                if failing_since is None or self._heard > opened or _now() - opened > _STABLE_STREAM_SECONDS:
                     failing_since = _now()
+                    delays = iter(_delays())
+                elif _now() > failing_since + self._reconnect_timeout_seconds:
+                    raise GymUnavailable(f"The gym breaks every stream ({problem}). {self._advice(problem)}")
+                else:
+                    await asyncio.sleep(next(delays))
                 self._connected.clear()
                 await self._reconnect(failing_since, problem)
         except Exception as error:
@@ -201,6 +235,9 @@ class Link:
         """Tells everybody who waits, and who comes later."""
         self._failure = error
         self._connected.set()
+        self._fail_pending(error)
+
+    def _fail_pending(self, error: Exception) -> None:
         for _, future in self._pending.values():
             if not future.done():
                 future.set_exception(error)
@@ -214,6 +251,7 @@ class Link:
         writer = asyncio.create_task(self._write(stream))
         try:
             while (response := await stream.read()) is not aio.EOF:  # type: ignore[attr-defined]
+                self._heard = _now()
                 for result in response.results:
                     _, future = self._pending.get(result.command_id, (None, None))
                     if future and not future.done():
@@ -228,8 +266,7 @@ class Link:
             await self._wake.wait()
             self._wake.clear()
             commands, self._outbox = self._outbox, []
-            for start in range(0, len(commands), MAX_COMMANDS_PER_MESSAGE):
-                batch = commands[start : start + MAX_COMMANDS_PER_MESSAGE]
+            for batch in _batches(commands):
                 await stream.write(pb.RolloutRequest(commands=batch))
 
     async def _reconnect(self, failing_since: float, problem: str) -> None:
@@ -301,6 +338,28 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
+def _batches(commands: Iterable[pb.RolloutCommand]) -> Iterator[list[pb.RolloutCommand]]:
+    """Divides commands into what fits into a message each; long turns are many megabytes together."""
+    batch: list[pb.RolloutCommand] = []
+    size = 0
+    for command in commands:
+        more = command.ByteSize() + _FRAME_BYTES
+        if batch and (len(batch) == MAX_COMMANDS_PER_MESSAGE or size + more > MAX_MESSAGE_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(command)
+        size += more
+    if batch:
+        yield batch
+
+
+def _check_size(message: Message) -> None:
+    """Raises GymRefused for what no message takes: it would break the stream, again and again."""
+    if (size := message.ByteSize() + _FRAME_BYTES) > MAX_MESSAGE_BYTES:
+        what = f"this has {size} bytes, and a message {MAX_MESSAGE_BYTES} at most: send less"
+        raise GymRefused("INVALID_ARGUMENT", "MESSAGE_TOO_LARGE", what)
+
+
 def _delays() -> Iterable[float]:
     """Yields delays in seconds that double from 0.1 to the longest, without end."""
     delay = 0.1
@@ -314,10 +373,16 @@ def _status_code(number: int) -> grpc.StatusCode:
 
 
 def _refusal(error: aio.AioRpcError) -> GymRefused:
+    details = _details(error)
+    return GymRefused(error.code().name, details.reason, details.message)
+
+
+def _details(error: aio.AioRpcError) -> pb.Error:
+    """Gives what the gym says of an error; of one that is not the gym's, what gRPC says."""
     details = pb.Error(message=error.details() or "")
     trailers: Any = error.trailing_metadata() or ()
     for key, value in trailers:
         if key == "gym-error-bin":
             with suppress(DecodeError):
                 details = pb.Error.FromString(value)
-    return GymRefused(error.code().name, details.reason, details.message)
+    return details
