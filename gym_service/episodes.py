@@ -26,7 +26,7 @@ from gym_service.callers import CALLER, Caller
 from gym_service.ended import EndedEpisodes
 from gym_service.episode import Creation, Episode, Step, StepResult
 from gym_service.errors import AtCapacity, Conflict, InvalidRequest, NotDue, NotFound, Unavailable
-from gym_service.fairness import FairSemaphore, Places, Turnstile
+from gym_service.fairness import FairSemaphore, Places
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
 from gym_service.grading.changes import take_changes
@@ -86,7 +86,6 @@ class Episodes:
         graders: int,
         signer: Signer,
         records: RecordFolder,
-        turnstile: Turnstile,
         cache: VerdictCache | None = None,
     ) -> None:
         """`private_seed` keys the draw of hidden inputs; it never leaves the service."""
@@ -94,7 +93,6 @@ class Episodes:
         self.catalogue = catalogue
         self._signer = signer
         self._records = records
-        self._turnstile = turnstile
         self.capacity = capacity
         self.max_lease_seconds = max_lease_seconds
         self._grader = Grader(pool, private_seed, graders, cache)
@@ -472,11 +470,10 @@ class Episodes:
         episode.expires_at = asyncio.get_running_loop().time() + episode.lease_seconds
 
     def _end_expired(self) -> None:
-        """Ends what nobody has asked for in time. A turn that is played, or waits for its caller's, holds the lease."""
+        """Ends what nobody has asked for in time. A turn that is being played holds the lease."""
         now = asyncio.get_running_loop().time()
         for episode in list(self._by_id.values()):
-            held = episode.playing or self._turnstile.holds_up(episode.owner)
-            if episode.ending is None and not held and episode.expires_at < now:
+            if episode.ending is None and not episode.playing and episode.expires_at < now:
                 logger.info("the lease of episode %s has run out", episode.episode_id)
                 self._finish(episode, StopReason.LEASE_EXPIRED)
 

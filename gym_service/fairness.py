@@ -107,7 +107,7 @@ class Turnstile:
         self._due: dict[str, float] = {}
         """When the next command of a caller with a rate is due, by the event loop's clock."""
         self._held_up: Counter[str] = Counter()
-        """What of each caller waits, to enter or for its rate."""
+        """How much of each caller waits to enter."""
 
     async def enter(self, commands: int = 1) -> None:
         """Waits until so many commands of the caller may begin, or a message be read. They begin together."""
@@ -128,7 +128,7 @@ class Turnstile:
             self._held_up[caller.name] -= 1
 
     def holds_up(self, name: str) -> bool:
-        """Whether something of the caller of this name waits, to enter or for its rate."""
+        """Whether something of the caller of this name waits to enter."""
         return self._held_up[name] > 0
 
     def charge(self, size_bytes: int) -> None:
@@ -143,15 +143,12 @@ class Turnstile:
         now = asyncio.get_running_loop().time()
         due = max(self._due.get(caller.name, 0.0), now - _BURST_SECONDS)
         self._due[caller.name] = due + commands / caller.rate
-        self._held_up[caller.name] += 1
         try:
             await asyncio.sleep(max(0.0, due - now))
         except asyncio.CancelledError:
             # What was not served does not count.
             self._due[caller.name] -= commands / caller.rate
             raise
-        finally:
-            self._held_up[caller.name] -= 1
 
     def _pass(self) -> None:
         self._left = COMMANDS_PER_PASS

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 _OPEN_METHOD = f"/{health.SERVICE_NAME}/Check"
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["GymService"].full_name
+_RENEW_METHOD = f"/{SERVICE_NAME}/RenewLeases"
+"""No rate holds it up: who waits for its rate must not lose its episodes for it."""
 
 # Tied to the limits of the client (trainer_client/link.py): what one side sends, the other must take.
 MAX_MESSAGE_BYTES = 32 << 20
@@ -109,7 +111,6 @@ async def running_gym(
         graders=config.graders,
         signer=Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed),
         records=records,
-        turnstile=turnstile,
         cache=cache,
     )
     token = secrets.token_urlsafe(32)
@@ -297,7 +298,8 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
             return _refusing(error)
         if handler.response_streaming and not handler.request_streaming:
             return handler
-        return _decoding(handler, caller, admit, self._turnstile, self._reading[caller.name])
+        reading, is_counted = self._reading[caller.name], method != _RENEW_METHOD
+        return _decoding(handler, caller, admit, self._turnstile, reading, is_counted=is_counted)
 
     def _admit(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
         brought = [value for key, value in metadata if key == "authorization"]
@@ -326,11 +328,14 @@ def _decoding(
     admit: Callable[[], Caller],
     turnstile: Turnstile,
     reading: asyncio.Semaphore,
+    *,
+    is_counted: bool,
 ) -> Any:
     """Gives a handler that knows its caller, and answers bytes which are no message with INVALID_ARGUMENT.
 
     gRPC itself would answer UNKNOWN and write a stack trace to the log, for each of them. A stream may outlive the
-    token that opened it, so `admit` is asked again for each of its messages.
+    token that opened it, so `admit` is asked again for each of its messages. `is_counted` says whether a unary call
+    counts for the caller's rate.
     """
     malformed = InvalidRequest("the message is not of the kind that this method takes", "MESSAGE_MALFORMED")
 
@@ -341,7 +346,8 @@ def _decoding(
         # A call that ends before its message does would get no answer from gRPC.
         if not isinstance(data, bytes):
             await abort(context, malformed)
-        await turnstile.keep_rate()
+        if is_counted:
+            await turnstile.keep_rate()
         await turnstile.enter()
         turnstile.charge(len(data))
         try:

@@ -87,6 +87,10 @@ class FakeGym(gym_pb2_grpc.GymServiceServicer):
         tokenizer = pb.Tokenizer(fingerprint=fingerprint, vocabulary_size=40, stop_token_ids=[STOP])
         return pb.RegisterTokenizerResponse(tokenizer=tokenizer)
 
+    async def RenewLeases(self, request: Any, context: Any) -> pb.RenewLeasesResponse:
+        await self._check(context)
+        return self._renew(request)
+
     async def Rollout(self, requests: Any, context: Any) -> AsyncIterator[pb.RolloutResponse]:
         await self._check(context)
         results: asyncio.Queue[pb.RolloutResult | None] = asyncio.Queue()

@@ -327,20 +327,18 @@ async def test_strangers_at_the_health_check_hold_nobody_up_who_brings_a_token(g
             call.cancel()
 
 
-async def test_who_waits_for_its_rate_keeps_its_episodes(tmp_path, book) -> None:
-    async with gym_over(fake_sandbox, tmp_path, max_lease_seconds=1) as gym:
-        slow = calling(gym, book.issue("slow", "train", 1, rate=1))
-        episode = await slow.create()
-        stream = slow.stub.Rollout(metadata=slow.metadata)
-        step = pb.StepEpisodeRequest(
-            episode_id=episode.episode_id, turn=0, action=pb.Action(text="<call> read </call>")
-        )
-        commands = [pb.RolloutCommand(step=step) for _ in range(4)]
-        for command in commands:
-            await stream.write(pb.RolloutRequest(commands=[command]))
+async def test_who_waits_for_its_rate_can_renew_its_leases(gym, book) -> None:
+    slow = calling(gym, book.issue("slow", "train", 1, rate=1))
+    episode = await slow.create()
+    waiting = [asyncio.create_task(slow.info()) for _ in range(60)]
+    await asyncio.sleep(0.1)
 
-        results = [result for _ in commands for result in (await stream.read()).results]
+    request = pb.RenewLeasesRequest(episode_ids=[episode.episode_id])
+    renewed = await slow.stub.RenewLeases(request, metadata=slow.metadata, timeout=10)
 
-        # Seconds after its lease would have run out.
-        assert all(result.HasField("stepped") for result in results)
-        assert (await slow.step(episode.episode_id, 1, "<call> read </call>")).observation.tool_results
+    assert renewed.episode_ids == [episode.episode_id]
+    # The others would take a minute.
+    assert not all(task.done() for task in waiting)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

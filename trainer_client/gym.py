@@ -326,10 +326,11 @@ class GymClient:
         while True:
             await asyncio.sleep(self._lease_seconds / 3)
             if asked := set(self._live):
+                # Not on the stream, where it would wait behind commands that wait for their turn.
                 request = pb.RenewLeasesRequest(episode_ids=sorted(asked))
                 with suppress(GymError):  # Who plays the episode hears of it from the next turn.
-                    result = await self._link.send(pb.RolloutCommand(renew=request))
-                    for ended in asked - set(result.renewed.episode_ids):
+                    renewed = await self._link.call("RenewLeases", request, self._lease_seconds)
+                    for ended in asked - set(renewed.episode_ids):
                         self._live.pop(ended, None)
 
     async def _end_live_episodes(self) -> None:
