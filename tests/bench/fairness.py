@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from asyncio.subprocess import PIPE
+from collections import deque
 from dataclasses import dataclass
 from itertools import chain
 
@@ -18,7 +19,7 @@ from tests.bench.services import Service
 
 _BATCH = 64
 _STREAMS = 4
-_FLOODING_STREAMS = 60
+_FLOODING_STREAMS, _FLOODING_AHEAD = 60, 16
 _READ = pb.Action(text="<call> read </call>")
 
 
@@ -32,13 +33,13 @@ class Served:
 
 
 async def beside_flood(service: Service, seconds: float) -> tuple[Served, Served, float]:
-    """Serves a caller with 4 streams alone, and beside another that has 60 and always more to ask.
+    """Serves a caller with 4 messages under way alone, and beside another that has nearly a thousand.
 
     Gives both, and the first caller's share of all that was served.
     """
     book = TokenBook(service.state.tokens)
     modest = await _Asking.of(service.stub, book.issue("modest", "train", 1))
-    alone = await modest.ask(_STREAMS, seconds)
+    alone = await modest.ask(_STREAMS, 1, seconds)
     # In a process of its own: in one event loop it would hold the other caller up itself.
     command = (sys.executable, "-m", "tests.bench.fairness", service.address, str(seconds))
     flood = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
@@ -46,7 +47,7 @@ async def beside_flood(service: Service, seconds: float) -> tuple[Served, Served
     assert flood.stdout
     flood.stdin.write(f"{book.issue('greedy', 'train', 1)}\n".encode())
     await flood.stdout.readline()
-    beside = await modest.ask(_STREAMS, seconds)
+    beside = await modest.ask(_STREAMS, 1, seconds)
     theirs = float(await flood.stdout.readline())
     await flood.wait()
     return alone, beside, beside.steps_per_second / (beside.steps_per_second + theirs)
@@ -78,25 +79,29 @@ class _Asking:
             stub, metadata, pb.RolloutRequest(commands=[pb.RolloutCommand(step=step) for step in steps])
         )
 
-    async def ask(self, streams: int, seconds: float) -> Served:
-        """Asks on so many streams for a time."""
+    async def ask(self, streams: int, ahead: int, seconds: float) -> Served:
+        """Asks for a time, on so many streams and with so many messages under way on each."""
         begin = time.perf_counter()
-        took = await asyncio.gather(*(self._ask(begin + seconds) for _ in range(streams)))
+        took = await asyncio.gather(*(self._ask(ahead, begin + seconds) for _ in range(streams)))
         milliseconds = list(chain.from_iterable(took))
         return Served(len(milliseconds) * _BATCH / (time.perf_counter() - begin), Latencies(milliseconds))
 
-    async def _ask(self, until: float) -> list[float]:
+    async def _ask(self, ahead: int, until: float) -> list[float]:
         stream = self.stub.Rollout(metadata=self.metadata)
+        sent: deque[float] = deque()
         milliseconds: list[float] = []
-        while (began := time.perf_counter()) < until:
-            await stream.write(self.message)
-            answered = 0
-            while answered < _BATCH:
-                results = (await stream.read()).results
-                assert all(result.HasField("stepped") for result in results), results
-                answered += len(results)
-            milliseconds.append((time.perf_counter() - began) * 1000)
-        await stream.done_writing()
+        answered = 0
+        while time.perf_counter() < until:
+            while len(sent) < ahead:
+                sent.append(time.perf_counter())
+                await stream.write(self.message)
+            results = (await stream.read()).results
+            assert all(result.HasField("stepped") for result in results), results
+            answered += len(results)
+            while answered >= _BATCH:
+                answered -= _BATCH
+                milliseconds.append((time.perf_counter() - sent.popleft()) * 1000)
+        stream.cancel()
         return milliseconds
 
 
@@ -104,7 +109,7 @@ async def _flood(address: str, seconds: float, token: str) -> None:
     async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         greedy = await _Asking.of(gym_pb2_grpc.GymServiceStub(channel), token)
         print("flooding", flush=True)
-        print((await greedy.ask(_FLOODING_STREAMS, seconds)).steps_per_second)
+        print((await greedy.ask(_FLOODING_STREAMS, _FLOODING_AHEAD, seconds)).steps_per_second)
 
 
 if __name__ == "__main__":
