@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gym_service import task_commands
+from gym_service import evaluate_command, task_commands
 from gym_service.callers import ROLES
 from gym_service.config import ServiceConfig, add_limit_options, default_state_folder, limits_from
 from gym_service.state import HELD_STATUS, StateFolder
@@ -31,6 +31,7 @@ def main() -> int:
         "down": _down,
         "status": _status,
         "tasks": _tasks,
+        "evaluate": _evaluate,
         "self-test": _self_test,
         "verify-record": _verify_record,
         "token": _token,
@@ -118,12 +119,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     self_test.add_argument("--runtime", default="", help="only this runtime")
     task_commands.add_parser(commands)
+    evaluate_command.add_parser(commands)
     verify = commands.add_parser(
         "verify-record",
-        help="find any change in the records of graded episodes",
-        description="Finds any change in the records of graded episodes. The exit status is 0 only where every record "
-        "is intact and something outside the file vouches for it: its seal, checked with the grading.seed of "
-        "--state-folder, or --head. A chain alone proves nothing, because who rewrites a record can make a new one.",
+        help="find any change in the records of graded episodes, and in review sheets of evaluations",
+        description="Finds any change in the records of graded episodes and in review sheets of evaluations. The exit "
+        "status is 0 only where every record is intact and something outside the file vouches for it: its seal, "
+        "checked with the grading.seed of --state-folder, or --head. A chain alone proves nothing, because who "
+        "rewrites a record can make a new one.",
     )
     verify.add_argument("files", nargs="+", type=Path, metavar="FILE")
     verify.add_argument(
@@ -176,10 +179,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
+def _log(level: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
+    _log(logging.INFO)
     # The lock comes before the slow imports, so that `down` finds a service that is about to start.
     state = StateFolder(arguments.state_folder)
     if not state.lock():
@@ -257,6 +264,11 @@ def _status(arguments: argparse.Namespace, rest: list[str]) -> int:
 
 def _tasks(arguments: argparse.Namespace, rest: list[str]) -> int:
     return task_commands.run(arguments)
+
+
+def _evaluate(arguments: argparse.Namespace, rest: list[str]) -> int:
+    _log(logging.WARNING)
+    return evaluate_command.run(arguments)
 
 
 def _self_test(arguments: argparse.Namespace, rest: list[str]) -> int:

@@ -5,7 +5,7 @@ and an end:
 
 observe    describe the gym, list tasks, read the record of any episode
 train      and play training and validation tasks, in episodes of their own
-evaluate   and play test tasks
+evaluate   and play test tasks, and have submissions graded that no episode made
 admin      everything, in the episodes of others as well
 
 What is kept of a token is its hash. An episode is its caller's: for others it does not exist.
@@ -31,7 +31,13 @@ from gym_service.errors import Forbidden, Unauthenticated
 
 ROLES = ("observe", "train", "evaluate", "admin")
 """Each may do what those before it may, but for the records of others: an observer reads them, and an admin."""
-_READS = {"GetGymInfo", "ListTasks", "GetEpisode"}
+_NEEDED = {
+    "GetGymInfo": "observe",
+    "ListTasks": "observe",
+    "GetEpisode": "observe",
+    "EvaluateSubmissions": "evaluate",
+}
+"""The role that a call takes, where it is another than train."""
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DAY_SECONDS = 86_400
@@ -58,7 +64,7 @@ class Caller:
 
     def check_method(self, service: str, method: str) -> None:
         """Raises Forbidden unless the role may make such a call at all."""
-        needed = "admin" if not service.startswith("gym.") else "observe" if method in _READS else "train"
+        needed = _NEEDED.get(method, "train") if service.startswith("gym.") else "admin"
         self._check(needed, f"call {method}")
 
     def check_split(self, split: str) -> None:

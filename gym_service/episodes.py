@@ -95,7 +95,8 @@ class Episodes:
         self._records = records
         self.capacity = capacity
         self.max_lease_seconds = max_lease_seconds
-        self._grader = Grader(pool, private_seed, graders, cache)
+        self.grader = Grader(pool, private_seed, graders, cache)
+        """Grades episodes, and what no episode made."""
         self._by_id: dict[str, Episode] = {}
         self._creations: dict[tuple[str, str], tuple[bytes, asyncio.Task[Episode]]] = {}
         self._ended = EndedEpisodes(kept)
@@ -128,7 +129,7 @@ class Episodes:
     @property
     def grading(self) -> GraderStatus:
         """What grading came to so far."""
-        return self._grader.status
+        return self.grader.status
 
     async def create(self, creation: Creation) -> Episode:
         """Opens an episode, or returns the one that this request id has opened.
@@ -435,9 +436,9 @@ class Episodes:
         assert episode.ending is not None
         seed = episode.creation.seed.text(episode.task.task_id)
         if (await episode.ending).errored:
-            verdict = self._grader.give_up(episode.task, "the gym lost the episode")
+            verdict = self.grader.give_up(episode.task, "the gym lost the episode")
         else:
-            verdict = await self._grader.grade(episode.instance, episode.submission, seed)
+            verdict = await self.grader.grade(episode.instance, episode.submission, seed)
             # Also a verdict that was reached without looking into the submission says which it is about.
             verdict = replace(verdict, submission_sha256=episode.submission.sha256)
         certificate = self._signer.sign(verdict, episode.task.sha256, seed, grader_version(episode.task))
@@ -448,7 +449,7 @@ class Episodes:
     async def _check(self, task: Task) -> TaskCheck:
         try:
             async with self._checking:
-                return await check_task(task, self._grader)
+                return await check_task(task, self.grader)
         finally:
             self._checks[CALLER.get().name] -= 1
 

@@ -1,4 +1,4 @@
-"""The check of a record: whether it is as it was written, and who vouches for that.
+"""The check of a record or a review sheet: whether it is as it was written, and who vouches for that.
 
 Every byte is looked at: each line is read, written again in the one canonical way and compared. The file may come from
 anybody, so nothing in it makes the check fail otherwise than by a finding.
@@ -9,10 +9,14 @@ import json
 import re
 from dataclasses import dataclass
 
+from gym_service.evaluation.review import is_review, is_sealed, read_review
 from gym_service.grading.certificate import check_content, signature
 from gym_service.record import SEAL, START, Link, Sealer, canonical, seal_line
 
 _KINDS = re.compile("created (turn )*ended graded ")
+
+
+_NOT_OUR_SEAL = "the seal does not match: the record was made anew without the key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ def check_record(data: bytes, private_seed: bytes | None, head: str = "") -> Fin
     a client was told, empty where it is not known.
     """
     try:
+        if is_review(data):
+            return _judge_review(data, private_seed, head.lower())
         links, contents, seal = _read(data)
         return _judge(links, contents[0], contents[-1], seal, private_seed, head.lower())
     except _Changed as change:
@@ -65,12 +71,31 @@ def _judge(
     sealer = Sealer(private_seed) if private_seed else None
     if sealer and private_seed and sealer.gym == gym:
         if not _equal(seal, sealer.seal(found)):
-            raise _Changed("the seal does not match: the record was made anew without the key")
+            raise _Changed(_NOT_OUR_SEAL)
         if not _equal(signed, signature(private_seed, digest)):
             raise _Changed(f"line {len(links)} (graded): the signature of the verdict does not match")
         return Finding(f"intact: {len(links)} events, head {found}, seal valid", vouched=True)
+    return _without_seal(f"{len(links)} events", found, head, sealer)
+
+
+def _judge_review(data: bytes, private_seed: bytes | None, head: str) -> Finding:
+    try:
+        content, found, seal = read_review(data)
+    except ValueError as error:
+        raise _Changed(str(error)) from None
+    if head and head != found:
+        raise _Changed(f"the sha256 is {found}, not {head}")
+    sealer = Sealer(private_seed) if private_seed else None
+    if sealer and sealer.gym == content["gym"]:
+        if not is_sealed(found, seal, sealer):
+            raise _Changed(_NOT_OUR_SEAL)
+        return Finding(f"intact: a review sheet, sha256 {found}, seal valid", vouched=True)
+    return _without_seal("a review sheet", found, head, sealer)
+
+
+def _without_seal(what: str, found: str, head: str, sealer: Sealer | None) -> Finding:
     why = "the grading seed is of another gym" if sealer else "there is no grading seed in the state folder"
-    summary = f"{len(links)} events, head {found}, seal not checked: {why}"
+    summary = f"{what}, head {found}, seal not checked: {why}"
     if head:
         return Finding(f"intact: {summary}", vouched=True)
     return Finding(

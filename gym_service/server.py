@@ -23,6 +23,7 @@ from gym_service.callers import CALLER, OWNER, STRANGER, Caller, TokenBook
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import GymError, InvalidRequest, Unauthenticated
+from gym_service.evaluation.evaluator import Evaluator
 from gym_service.fairness import Turnstile
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.certificate import Signer
@@ -101,6 +102,7 @@ async def running_gym(
     records = RecordFolder(config.state_folder / "records", config.records, Sealer(private_seed))
     cache = VerdictCache(isolation.image_digest, isolation.seccomp_sha256) if config.verdict_cache else None
     turnstile = Turnstile()
+    signer = Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed)
     episodes = Episodes(
         pool,
         catalogue,
@@ -109,14 +111,15 @@ async def running_gym(
         kept=config.kept_episodes,
         private_seed=private_seed,
         graders=config.graders,
-        signer=Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed),
+        signer=signer,
         records=records,
         cache=cache,
     )
     token = secrets.token_urlsafe(32)
     gate = _Gate(token, TokenBook(config.state_folder / TOKENS_FILE), turnstile)
     server = make_server(interceptors=[gate], options=_OPTIONS)
-    servicer = GymServicer(episodes, pool, assurance, turnstile, MAX_MESSAGE_BYTES)
+    evaluator = Evaluator(episodes.grader, signer)
+    servicer = GymServicer(episodes, evaluator, pool, assurance, turnstile, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
     health_pb2_grpc.add_HealthServicer_to_server(healthcheck, server)
@@ -165,7 +168,7 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         leftovers = await asyncio.to_thread(engine.remove_leftovers)
         if leftovers:
             logger.info("removed %d containers of an earlier service", leftovers)
-        assurance = await _assure(engine, config)
+        assurance = await assure(engine, config.profile)
         look_for_garbage_rarely()
         catalogue = await _prove(engine, state)
         async with running_gym(config, engine.start, assurance, catalogue, state.grading_seed()) as gym:
@@ -200,10 +203,10 @@ def look_for_garbage_rarely() -> None:
     gc.set_threshold(20_000, 20, 100)
 
 
-async def _assure(engine: DockerEngine, config: ServiceConfig) -> Assurance:
+async def assure(engine: DockerEngine, profile: str) -> Assurance:
     """Tries every wall before anything is served. Raises SandboxLost, naming what does not hold and what to do."""
     found = find_gaps(engine)
-    if found and config.profile == "evaluation":
+    if found and profile == "evaluation":
         raise SandboxLost("this machine does not do for evaluation:\n  " + "\n  ".join(found))
     for gap in found:
         logger.warning("gap of this machine: %s", gap)
@@ -219,7 +222,7 @@ async def _assure(engine: DockerEngine, config: ServiceConfig) -> Assurance:
     finally:
         await sandbox.close()
     # Others are not tried at each start: they serve nothing here. `self-test` tries them all.
-    return Assurance(isolation, (result, *map(RuntimeResult, others)), config.profile, tuple(found))
+    return Assurance(isolation, (result, *map(RuntimeResult, others)), profile, tuple(found))
 
 
 async def _prove(engine: DockerEngine, state: StateFolder) -> Catalogue:

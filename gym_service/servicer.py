@@ -18,9 +18,10 @@ from gym_service import __version__, wire
 from gym_service.admission import TOOLSETS
 from gym_service.callers import CALLER
 from gym_service.episodes import Episodes
-from gym_service.errors import AtCapacity, GymError, InvalidRequest, TooLarge
+from gym_service.errors import AtCapacity, GymError, InvalidRequest, TooLarge, Unavailable
+from gym_service.evaluation.evaluator import Evaluator
 from gym_service.fairness import FairSemaphore, Turnstile
-from gym_service.rollout import RolloutStream
+from gym_service.rollout import CommandStream
 from gym_service.sandbox.isolation import Assurance
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.suites import Task
@@ -35,6 +36,9 @@ MAX_PAGE_SIZE = 1000
 ERROR_DOMAIN = "gym.v1"
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _MAX_COMMAND_ID_CHARACTERS = 128
+_MAX_TASK_ID_CHARACTERS = 256
+_MOST_SUBMISSIONS = 16
+"""Unanswered ones of a stream: they are kept until a grader is free, and each may have megabytes."""
 _MOST_STREAMS = 64
 """Of one caller: far more than it needs, because a stream carries any number of episodes."""
 
@@ -45,12 +49,14 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
     def __init__(
         self,
         episodes: Episodes,
+        evaluator: Evaluator,
         pool: Pool,
         assurance: Assurance,
         turnstile: Turnstile,
         max_message_bytes: int,
     ) -> None:
         self._episodes = episodes
+        self._evaluator = evaluator
         self._turnstile = turnstile
         self._streams: Counter[str] = Counter()
         """The open streams, by their callers."""
@@ -116,17 +122,52 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         self, requests: AsyncIterator[pb.RolloutRequest], context: Context
     ) -> AsyncIterator[pb.RolloutResponse]:
         """Carries out commands side by side and sends results as they come."""
+        stream: CommandStream[pb.RolloutRequest, pb.RolloutCommand, pb.RolloutResult, pb.RolloutResponse]
+        stream = CommandStream(
+            lambda request: request.commands,
+            lambda command: self._keep(self._perform(command)),
+            lambda results: pb.RolloutResponse(results=results),
+            self._turnstile,
+            longest_silence_seconds=self._episodes.max_lease_seconds,
+            goes_on=True,
+            batch_bytes=self._max_message_bytes // 8,
+        )
+        async for response in self._stream(stream, requests, context):
+            yield response
+
+    async def EvaluateSubmissions(
+        self, requests: AsyncIterator[pb.EvaluateSubmissionsRequest], context: Context
+    ) -> AsyncIterator[pb.EvaluateSubmissionsResponse]:
+        """Grades submissions side by side and sends answers as they come."""
+        stream: CommandStream[
+            pb.EvaluateSubmissionsRequest,
+            pb.EvaluateSubmissionsRequest,
+            pb.EvaluateSubmissionsResponse,
+            pb.EvaluateSubmissionsResponse,
+        ]
+        stream = CommandStream(
+            lambda request: (request,),
+            lambda request: asyncio.create_task(self._evaluate(request)),
+            lambda results: results[0],
+            self._turnstile,
+            longest_silence_seconds=self._episodes.max_lease_seconds,
+            goes_on=False,
+            most_unanswered=_MOST_SUBMISSIONS,
+        )
+        async for response in self._stream(stream, requests, context):
+            yield response
+
+    async def _stream(
+        self,
+        stream: CommandStream[Request, Any, Any, Response],
+        requests: AsyncIterator[Request],
+        context: Context,
+    ) -> AsyncIterator[Response]:
         owner = CALLER.get().name
         if self._streams[owner] >= _MOST_STREAMS:
             message = f"{_MOST_STREAMS} streams of {owner} are open, the most of one caller"
             await abort(context, AtCapacity(message, "STREAMS_REACHED"))
         self._streams[owner] += 1
-        stream = RolloutStream(
-            lambda command: self._keep(self._perform(command)),
-            self._turnstile,
-            longest_silence_seconds=self._episodes.max_lease_seconds,
-            batch_bytes=self._max_message_bytes // 8,
-        )
         try:
             async for response in stream.answer(requests):
                 yield response
@@ -159,6 +200,23 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         except Exception:
             result.error.CopyFrom(wire.error_to(_defect("a command")))
         return result
+
+    async def _evaluate(self, request: pb.EvaluateSubmissionsRequest) -> pb.EvaluateSubmissionsResponse:
+        answer = pb.EvaluateSubmissionsResponse(
+            task_id=request.task_id[:_MAX_TASK_ID_CHARACTERS], sample_index=request.sample_index
+        )
+        try:
+            if self._episodes.draining:
+                raise Unavailable("the gym is about to stop", "DRAINING", retry_delay_seconds=1.0)
+            content = wire.content_from(request)
+            task = self._episodes.catalogue.task(request.task_id)
+            evaluated = await self._evaluator.evaluate(task, content)
+            return wire.evaluated_to(request, evaluated, self._isolation)
+        except GymError as error:
+            answer.error.CopyFrom(wire.error_to(error))
+        except Exception:
+            answer.error.CopyFrom(wire.error_to(_defect("a submission")))
+        return answer
 
     async def _answer(self, work: Coroutine[Any, Any, Response], context: Context) -> Response:
         """Awaits a handler and turns its error into the call's status. The handler goes on without its client."""

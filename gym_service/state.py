@@ -11,6 +11,7 @@ proofs.json     which tasks are proven, with which grader and image
 grading.seed    keys the draw of hidden inputs, signatures and seals; kept, so that a replay is graded alike
 records/        the records of graded episodes, as far as they are kept (`record_folder`)
 lock            held by the service that runs: one per folder, and the kernel says which process it is
+evaluate.lock   held by the `evaluate` command, likewise
 tasks.lock      held by the `tasks` command that uses containers: each begins by removing those that are left over
 """
 

@@ -9,8 +9,10 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_service.episode import Creation, Episode, EpisodeSeed, StepResult
 from gym_service.episodes import CLIENT_STOP_REASONS
 from gym_service.errors import GymError, InvalidRequest
+from gym_service.evaluation.evaluator import Evaluated
 from gym_service.grading.check import TaskCheck
 from gym_service.grading.grader import GraderStatus
+from gym_service.grading.submissions import MAX_CONTENT_BYTES, Completion, Content, Diff, Files
 from gym_service.sandbox.isolation import Isolation, RuntimeResult
 from gym_service.sandbox.policy import BOUNDS, SandboxLimits
 from gym_service.sandbox.pool import PoolStatus
@@ -113,6 +115,23 @@ def stop_reason_from(number: int) -> StopReason:
         known = ", ".join(reason.name for reason in CLIENT_STOP_REASONS)
         raise InvalidRequest(f"stop_reason must be one of {known}", "STOP_REASON_INVALID")
     return reason
+
+
+def content_from(request: pb.EvaluateSubmissionsRequest) -> Content:
+    """Reads what is handed in. Raises InvalidRequest."""
+    if request.sample_index < 0:
+        raise InvalidRequest("sample_index must not be negative", "SAMPLE_INDEX_INVALID")
+    if request.ByteSize() > MAX_CONTENT_BYTES:
+        # Not a verdict: it would have to be kept until a grader is free.
+        raise InvalidRequest(f"a submission has at most {MAX_CONTENT_BYTES} bytes", "SUBMISSION_TOO_LARGE")
+    match request.WhichOneof("content"):
+        case "files":
+            return Files(dict(request.files.files))
+        case "completion":
+            return Completion(request.completion)
+        case "diff":
+            return Diff(request.diff)
+    raise InvalidRequest("the submission is empty; set files, completion or diff", "SUBMISSION_EMPTY")
 
 
 def split_from(number: int) -> Split | None:
@@ -285,6 +304,18 @@ def checked_to(check: TaskCheck) -> pb.CheckTaskResponse:
 
     return pb.CheckTaskResponse(
         gold=told(check.gold), untouched=told(check.untouched), gold_again=told(check.gold_again)
+    )
+
+
+def evaluated_to(
+    request: pb.EvaluateSubmissionsRequest, evaluated: Evaluated, isolation: pb.Isolation
+) -> pb.EvaluateSubmissionsResponse:
+    """Writes what came of a submission."""
+    return pb.EvaluateSubmissionsResponse(
+        task_id=request.task_id,
+        sample_index=request.sample_index,
+        verdict=verdict_to(evaluated.verdict, isolation),
+        evidence=evaluated.evidence,
     )
 
 

@@ -10,7 +10,7 @@ from gym_contract.v1 import gym_pb2 as pb
 from gym_service.callers import CALLER, Caller, TokenBook
 from gym_service.ended import EndedEpisodes
 from gym_service.fairness import FairQueue, FairSemaphore, Places, Turnstile
-from gym_service.rollout import RolloutStream
+from gym_service.rollout import CommandStream
 from gym_service.state import TOKENS_FILE
 from tests.conftest import fake_sandbox, gym_over
 from tests.test_callers import calling, refused
@@ -171,11 +171,13 @@ async def test_a_stream_whose_commands_wait_for_their_turn_is_not_idle() -> None
         await turnstile.enter()
         yield pb.RolloutRequest(commands=[command])
 
-    stream = RolloutStream(
+    stream = CommandStream(
+        lambda request: request.commands,
         lambda command: asyncio.create_task(perform(command)),
+        lambda results: pb.RolloutResponse(results=results),
         turnstile,
         longest_silence_seconds=0.05,
-        batch_bytes=1000,
+        goes_on=True,
     )
     asyncio.get_running_loop().call_later(0.2, turnstile._pass)
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 # From the top floor to the bottom; a module may import from its own floor and from those below.
 SERVICE_FLOORS = [
     {"__main__"},
-    {"task_commands", "record_check"},
+    {"task_commands", "evaluate_command", "record_check"},
     {"synthesis", "control", "server"},
     {"proof", "listener"},
     {"certificates"},
@@ -19,7 +19,7 @@ SERVICE_FLOORS = [
     {"rollout"},
     {"wire"},
     {"episodes"},
-    {"play", "record_folder", "admission", "ended"},
+    {"play", "record_folder", "admission", "ended", "evaluation"},
     {"record"},
     {"episode"},
     {"toolsets", "tokens"},

@@ -256,14 +256,14 @@ def rounded_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def failing_gold(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held to be the solution is none."""
-    right = check_module._known
-    monkeypatch.setattr(check_module, "_known", lambda instance: (right(instance)[1],) * 2)
+    right = check_module.known_submissions
+    monkeypatch.setattr(check_module, "known_submissions", lambda instance: (right(instance)[1],) * 2)
 
 
 def passing_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
     """The repository has no fault."""
-    right = check_module._known
-    monkeypatch.setattr(check_module, "_known", lambda instance: (right(instance)[0],) * 2)
+    right = check_module.known_submissions
+    monkeypatch.setattr(check_module, "known_submissions", lambda instance: (right(instance)[0],) * 2)
 
 
 def flaky_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ MAX_FILE_BYTES = 1 << 20
 MAX_CHANGED_BYTES = 2 << 20
 _MAX_ENTRIES = 4000
 _MAX_NOTED = 100
+_MAX_PATH_CHARACTERS = 255
 
 _INSTALLED = frozenset(
     {
@@ -47,6 +48,26 @@ async def take_changes(sandbox: Sandbox, task: RepositoryTask) -> Submission:
         return Submission(refusal=f"the workspace: {error.kind.replace('_', ' ')}")
     except Refused as refusal:
         return Submission(refusal=str(refusal))
+
+
+def changes_of(task: RepositoryTask, files: Mapping[str, bytes], deleted: Sequence[str]) -> Submission:
+    """Reads what somebody changed who had no sandbox, as if it lay in one over the base tree. Raises Refused."""
+    if len(files) > _MAX_ENTRIES:
+        raise Refused("too large: more files than are graded")
+    for path in files:
+        if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+            raise Refused(f"{_shown(path)} is no path inside the repository")
+        if path not in task.base and len(path) > _MAX_PATH_CHARACTERS:
+            raise Refused(f"{_shown(path)} is too long for a path")
+    gone = set(deleted)
+    tree = {path: content for path, content in task.base.items() if path not in gone} | dict(files)
+    folders = {path[:end] for path in tree for end, character in enumerate(path) if character == "/"}
+    if clash := folders & tree.keys():
+        raise Refused(f"{_shown(min(clash))} is a file and a folder")
+    entries = [FileEntry(path, "folder", 0o755, 0) for path in folders]
+    entries += [FileEntry(path, "file", 0o644, len(content)) for path, content in tree.items()]
+    entries.sort(key=lambda entry: entry.path)
+    return compare(task, entries, {entry.path: tree[entry.path] for entry in _check(task, entries)})
 
 
 async def _read(sandbox: Sandbox, path: str) -> bytes:

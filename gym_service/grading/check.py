@@ -8,9 +8,9 @@ import json
 from dataclasses import dataclass
 
 from gym_service.grading.grader import Grader
-from gym_service.tasks.model import FunctionInstance
-from gym_service.tasks.suites import Instance, Task, open_task
-from gym_service.values import Submission, Verdict
+from gym_service.grading.submissions import known_submissions
+from gym_service.tasks.suites import Task, open_task
+from gym_service.values import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,7 @@ async def check_task(task: Task, grader: Grader) -> TaskCheck:
     # No episode has it: theirs is a list that starts with a number.
     seed = json.dumps(["check", task.task_id])
     instance = open_task(task, seed)
-    gold, untouched = _known(instance)
+    gold, untouched = known_submissions(instance)
     return TaskCheck(
         *await asyncio.gather(*(grader.try_out(instance, each, seed) for each in (gold, untouched, gold)))
     )
-
-
-def _known(instance: Instance) -> tuple[Submission, Submission]:
-    """The reference solution, and what is handed in by who does nothing."""
-    if isinstance(instance, FunctionInstance):
-        path = instance.path
-        gold, untouched = (files[path].encode() for files in (instance.gold_files, instance.files))
-        return Submission({path: gold}), Submission({path: untouched})
-    return Submission(dict(instance.task.gold)), Submission()

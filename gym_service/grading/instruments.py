@@ -67,6 +67,16 @@ def flags_of(submission: Submission, base_files: Mapping[str, bytes], verdict: V
     return tuple(sorted(flags))
 
 
+def lines_with(flag: str, content: bytes) -> list[tuple[int, str]]:
+    """Gives the lines of a file, by number, in which the spelling of a flag is found; none for other flags."""
+    if flag not in _PATTERNS:
+        return []
+    searched = content[:_MAX_BYTES]
+    found = {searched.count(b"\n", 0, match.start()) + 1 for match in _PATTERNS[flag].finditer(searched)}
+    lines = searched.split(b"\n")
+    return [(number, lines[number - 1].decode(errors="replace")) for number in sorted(found)]
+
+
 def is_public_only(verdict: Verdict) -> bool:
     """Says whether every public test passes and a hidden one fails: by a trick or by mistake."""
     hidden, public = verdict.hidden, verdict.public

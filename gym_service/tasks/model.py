@@ -144,7 +144,11 @@ class FunctionInstance:
 
 def instantiate(task: FunctionTask, seed: str) -> FunctionInstance:
     """Builds the repository of one episode; the same seed gives the same repository."""
-    name = random.Random(seed).choice(FUNCTION_NAMES)
+    return name_function(task, random.Random(seed).choice(FUNCTION_NAMES))
+
+
+def name_function(task: FunctionTask, name: str) -> FunctionInstance:
+    """Builds the repository in which the function has this name, one of FUNCTION_NAMES."""
     tests = {f"test_{name}.py": _render_tests(name, task.public_cases)}
     return FunctionInstance(
         task=task,

@@ -721,3 +721,44 @@ class RolloutResponse(_message.Message):
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[RolloutResult]
     def __init__(self, results: _Optional[_Iterable[_Union[RolloutResult, _Mapping]]] = ...) -> None: ...
+
+class SubmittedFiles(_message.Message):
+    __slots__ = ("files",)
+    class FilesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.ScalarMap[str, bytes]
+    def __init__(self, files: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class EvaluateSubmissionsRequest(_message.Message):
+    __slots__ = ("task_id", "sample_index", "files", "completion", "diff")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_FIELD_NUMBER: _ClassVar[int]
+    DIFF_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    sample_index: int
+    files: SubmittedFiles
+    completion: str
+    diff: str
+    def __init__(self, task_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., files: _Optional[_Union[SubmittedFiles, _Mapping]] = ..., completion: _Optional[str] = ..., diff: _Optional[str] = ...) -> None: ...
+
+class EvaluateSubmissionsResponse(_message.Message):
+    __slots__ = ("task_id", "sample_index", "verdict", "error", "evidence")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    sample_index: int
+    verdict: Verdict
+    error: Error
+    evidence: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, task_id: _Optional[str] = ..., sample_index: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., evidence: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -90,6 +90,11 @@ class GymServiceStub:
                 request_serializer=gym__contract_dot_v1_dot_gym__pb2.RolloutRequest.SerializeToString,
                 response_deserializer=gym__contract_dot_v1_dot_gym__pb2.RolloutResponse.FromString,
                 _registered_method=True)
+        self.EvaluateSubmissions = channel.stream_stream(
+                '/gym.v1.GymService/EvaluateSubmissions',
+                request_serializer=gym__contract_dot_v1_dot_gym__pb2.EvaluateSubmissionsRequest.SerializeToString,
+                response_deserializer=gym__contract_dot_v1_dot_gym__pb2.EvaluateSubmissionsResponse.FromString,
+                _registered_method=True)
 
 
 class GymServiceServicer:
@@ -193,6 +198,18 @@ class GymServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EvaluateSubmissions(self, request_iterator, context):
+        """Grades submissions that no episode made: submissions in, answers out as they come, in any order. Each answer names its
+        submission. One that cannot be graded is an answer with an error; it does not end the stream. Takes the role evaluate.
+        Keeps nothing: a repeat grades again, all submissions of a task with the same draw of hidden tests, and a stream that
+        broke is opened again with what is unanswered. What the gym has not read yet waits in the client.
+        Errors of the stream: RESOURCE_EXHAUSTED for too many streams of a caller, FAILED_PRECONDITION when nothing has come
+        for long, INVALID_ARGUMENT for bytes that are no EvaluateSubmissionsRequest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GymServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -250,6 +267,11 @@ def add_GymServiceServicer_to_server(servicer, server):
                     servicer.Rollout,
                     request_deserializer=gym__contract_dot_v1_dot_gym__pb2.RolloutRequest.FromString,
                     response_serializer=gym__contract_dot_v1_dot_gym__pb2.RolloutResponse.SerializeToString,
+            ),
+            'EvaluateSubmissions': grpc.stream_stream_rpc_method_handler(
+                    servicer.EvaluateSubmissions,
+                    request_deserializer=gym__contract_dot_v1_dot_gym__pb2.EvaluateSubmissionsRequest.FromString,
+                    response_serializer=gym__contract_dot_v1_dot_gym__pb2.EvaluateSubmissionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -550,6 +572,33 @@ class GymService:
             '/gym.v1.GymService/Rollout',
             gym__contract_dot_v1_dot_gym__pb2.RolloutRequest.SerializeToString,
             gym__contract_dot_v1_dot_gym__pb2.RolloutResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EvaluateSubmissions(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/gym.v1.GymService/EvaluateSubmissions',
+            gym__contract_dot_v1_dot_gym__pb2.EvaluateSubmissionsRequest.SerializeToString,
+            gym__contract_dot_v1_dot_gym__pb2.EvaluateSubmissionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

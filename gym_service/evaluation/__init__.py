@@ -1,0 +1,1 @@
+"""Evaluation of submissions that no episode made: read, graded, counted, reported and signed."""
