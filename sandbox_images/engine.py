@@ -160,8 +160,7 @@ def _start() -> bool:
     if host == DEFAULT_HOST and Path("/run/systemd/system").exists():
         run_logged(_log_path(), "systemctl", "start", "docker")
         return False
-    _spawn(host)
-    return True
+    return _spawn(host)
 
 
 def _install() -> None:
@@ -170,8 +169,11 @@ def _install() -> None:
     run_logged(_log_path(), "apt-get", "install", "-y", "--no-install-recommends", "docker.io")
 
 
-def _spawn(host: str) -> None:
-    """Run dockerd in the background, outliving this terminal, and wait until it answers."""
+def _spawn(host: str) -> bool:
+    """Run dockerd in the background, outliving this terminal, and wait until it answers; return whether this did it.
+
+    One of an earlier call may be there and not have answered in time. It is not this call's to stop.
+    """
     print("      starting dockerd", flush=True)
     process = None
     if _our_pid() is None:
@@ -192,6 +194,7 @@ def _spawn(host: str) -> None:
     _wait_until(lambda: bool(connect() or (process and process.poll() is not None)), START_TIMEOUT_SECONDS)
     if connect() is None:
         raise SetupError(f"dockerd does not answer; see {_log_path()}")
+    return process is not None
 
 
 def _runtimes() -> list[str]:

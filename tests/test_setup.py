@@ -57,6 +57,17 @@ def test_a_set_up_command_that_fails_names_its_log(state):
     assert (state / "set-up.log").read_text() == "why\n"
 
 
+def test_an_engine_that_was_slow_to_answer_is_not_taken_for_one_of_this_call(state, monkeypatch):
+    answers = iter([None, None, None])
+    monkeypatch.setattr(engine, "connect", lambda: next(answers, "a client"))
+    monkeypatch.setattr(engine, "_our_pid", lambda: os.getpid())
+    monkeypatch.setattr(engine.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(engine.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{state}/docker.sock")
+
+    assert engine.ensure_engine() == ("a client", False)
+
+
 def test_an_engine_of_ours_knows_the_runtimes_that_are_installed(state, tmp_path, monkeypatch):
     (tmp_path / "runsc").write_text("#!/bin/sh\necho runsc $*\n")
     (tmp_path / "runsc").chmod(0o700)
