@@ -22,6 +22,6 @@ async def machine_with_a_gym(
     async with gym_over(start_sandbox, tmp_path, capacity=16) as gym:
         connection = BlockingGym.connect(Endpoint(gym.running.address, gym.running.token))
         connected = await asyncio.to_thread(connection.__enter__)
-        monkeypatch.setattr(blocking, "_connected", lambda process_id: connected)
+        monkeypatch.setattr(blocking, "_connected", lambda: connected)
         yield connected
         await asyncio.to_thread(connection.__exit__, None, None, None)

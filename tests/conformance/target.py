@@ -44,9 +44,13 @@ class Target:
 
 
 @contextmanager
-def connected(address: str, token: str) -> Iterator[Target]:
-    """Connects to a server."""
-    with grpc.insecure_channel(address) as channel:
+def connected(address: str, token: str, authority: bytes | None = None) -> Iterator[Target]:
+    """Connects to a server, in TLS where it has an authority."""
+    with (
+        grpc.secure_channel(address, grpc.ssl_channel_credentials(authority))
+        if authority
+        else grpc.insecure_channel(address)
+    ) as channel:
         yield Target(gym_pb2_grpc.GymServiceStub(channel), (("authorization", f"Bearer {token}"),))
 
 

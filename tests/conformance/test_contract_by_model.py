@@ -63,9 +63,7 @@ class Contract(RuleBasedStateMachine):
             seed=pb.EpisodeSeed(run_seed=0, group="g", index=index),
         )
         if self.live == self.target.capacity:
-            self.target.refused(
-                "CreateEpisode", request, grpc.StatusCode.RESOURCE_EXHAUSTED, "CAPACITY_REACHED"
-            )
+            self.target.refused("CreateEpisode", request, grpc.StatusCode.RESOURCE_EXHAUSTED)
             # Somebody has to make room, else nothing more would happen.
             self.end(next(attempt for attempt in self.all if not attempt.stop_reason), CLIENT_ENDS[0])
         attempt = Attempt(request, self.target.call("CreateEpisode", request))
