@@ -146,7 +146,7 @@ environment:
 	@$(VENV_PYTHON) -m pip --version >/dev/null 2>&1 \
 	    || $(PYTHON) -m venv --clear .venv >/dev/null 2>&1 || $(MAKE) venv-on-debian
 	@echo "      installing packages, a minute or more; log: .venv/install.log"
-	@$(VENV_PYTHON) -m pip install -c constraints.txt -e '.[gym,trainer,smollm,lora,tensorboard,gymnasium,dev]' 2>&1 \
+	@$(VENV_PYTHON) -m pip install -c constraints.txt -e '.[gym,trainer,smollm,lora,tensorboard,gymnasium,humaneval,dev]' 2>&1 \
 	    | tee .venv/install.log \
 	    | sed -un 's/^ *\(Downloading .* MB)\|Installing collected packages\).*/      \1/p' \
 	    || { tail -n 5 .venv/install.log; echo "failed: see .venv/install.log"; exit 1; }

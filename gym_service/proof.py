@@ -3,8 +3,9 @@
 Of a function: the gold repair passes, the untouched repository fails, an empty file fails, the operation that only
 satisfies the public tests passes those and fails the hidden ones. Of a repository: the gold patch passes each time,
 the untouched repository and an empty patch fail, some hidden test has a twin that nobody can tell by reading, no hidden
-test lies anywhere in an episode's container, nor does a version history or a second copy of the package. Of both:
-grading again gives the same verdict.
+test lies anywhere in an episode's container, nor does a version history or a second copy of the package. Of a
+completion: the gold completion passes, with each of two draws of what its check draws; what an episode starts with and
+an empty file fail. Of all: grading again gives the same verdict.
 
 A task that is not proven is not served. A proof holds for the task's hash, the grader's version and the sandbox image.
 A function that is in two suites is proven once for both: the hash of its content counts.
@@ -21,11 +22,13 @@ from pathlib import Path
 from gym_service.config import ServiceConfig
 from gym_service.grading.changes import take_changes
 from gym_service.grading.collection import read_tests
+from gym_service.grading.completion import BrokenTask
 from gym_service.grading.grader import Grader, grader_version
 from gym_service.grading.repository import value_tests
 from gym_service.sandbox.base import RunPython, SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
+from gym_service.tasks.completion import PATH, CompletionInstance, CompletionTask
 from gym_service.tasks.model import FunctionTask, instantiate
 from gym_service.tasks.operations import apply_operation
 from gym_service.tasks.repository import RepositoryInstance, RepositoryTask
@@ -135,6 +138,8 @@ async def prove(task: Task, grounds: Grounds) -> Proof:
     """Proves one task. Raises SandboxLost."""
     if isinstance(task, FunctionTask):
         claims = await _function_claims(task, grounds.grader)
+    elif isinstance(task, CompletionTask):
+        claims = await _completion_claims(task, grounds.grader)
     else:
         claims = await _repository_claims(task, grounds)
     return Proof(task, tuple(dict.fromkeys(fault for fault, holds in claims if not holds)))
@@ -158,7 +163,9 @@ def table(proofs: Sequence[Proof]) -> str:
     for proof in proofs:
         task = proof.task
         tests = twins = ""
-        if isinstance(task, RepositoryTask):
+        if isinstance(task, CompletionTask):
+            tests = str(task.test_count)
+        elif isinstance(task, RepositoryTask):
             tests = str(len(task.fail_to_pass) + len(task.pass_to_pass))
             twins = str(len(task.twins)) if task.is_twinned else "none"
         found = "; ".join(proof.faults) or "proven"
@@ -188,6 +195,23 @@ async def _function_claims(task: FunctionTask, grader: Grader) -> list[tuple[str
             ("grading again gives another verdict", again == gold),
         ]
     return claims
+
+
+async def _completion_claims(task: CompletionTask, grader: Grader) -> list[tuple[str, bool]]:
+    instance, gold = CompletionInstance(task), task.complete(task.gold)
+    try:
+        golds = [await grader.try_out(instance, gold, seed) for seed in _FUNCTION_SEEDS]
+        again = await grader.try_out(instance, gold, _FUNCTION_SEEDS[0])
+        stub = await grader.try_out(instance, task.complete(task.stub), _FUNCTION_SEEDS[0])
+        empty = await grader.try_out(instance, Submission({PATH: b""}), _FUNCTION_SEEDS[0])
+    except BrokenTask as error:
+        return [(str(error), False)]
+    return [
+        *((f"the gold completion does not pass: {each.reason}", _resolved(each)) for each in golds),
+        ("what an episode starts with passes", not _resolved(stub)),
+        ("an empty file passes", empty.status is VerdictStatus.UNRESOLVED),
+        ("grading again gives another verdict", again == golds[0]),
+    ]
 
 
 async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tuple[str, bool]]:

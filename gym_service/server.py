@@ -244,7 +244,7 @@ async def _prove(engine: DockerEngine, state: StateFolder) -> Catalogue:
                 name,
                 command,
             )
-    return Catalogue(proven, left_out)
+    return Catalogue(proven, left_out, known.absent)
 
 
 def find_gaps(engine: DockerEngine) -> list[str]:

@@ -4,7 +4,7 @@ endpoint.json   address, token and process of the service that runs; readable by
 gym.sock        where it listens, with --bind unix
 tls/            certificates for a service that other machines reach (`certificates`)
 service.log     its log
-suites/         repository-level suites that were made here
+suites/         suites that were made or imported here
 tokens.json     the hashes of the tokens that were issued, with roles and ends
 tokens.lock     held while tokens.json is changed
 proofs.json     which tasks are proven, with which grader and image

@@ -126,12 +126,12 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
             "package with its tests in a folder of their own"
         )
     functions = [
-        _function_id(path, name)
+        function_id(path, name)
         for path, content in whole.test_files.items()
         for name in test_functions(content.decode())
     ]
     able = {
-        _function_id(path, name)
+        function_id(path, name)
         for path, content in whole.test_files.items()
         for name in plain_functions(content.decode())
     }
@@ -139,7 +139,7 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
     passed: list[dict[str, str]] = []
     for plain in (frozenset(), frozenset(), frozenset(able)):
         chosen = [name for name in functions if not plain or name in plain]
-        runs = await _run_all(
+        runs = await run_all(
             pool,
             whole,
             whole.base,
@@ -171,7 +171,7 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
     return _Package(suite, requirement, layout, whole, functions, stable, plain_ok)
 
 
-async def _run_all(
+async def run_all(
     pool: Pool,
     task: RepositoryTask,
     tree: Mapping[str, bytes],
@@ -219,7 +219,7 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
     whole = package.whole
     rng = random.Random(f"{package.requirement} {fault.path} {fault.function} {fault.line} {fault.operator}")
     faulty = {**whole.base, fault.path: fault.faulty_source.encode()}
-    runs = await _run_all(grounds.pool, whole, faulty, dict.fromkeys(package.ids), rng)
+    runs = await run_all(grounds.pool, whole, faulty, dict.fromkeys(package.ids), rng)
     if any(run.timed_out or run.out_of_memory or not run.complete for run in runs):
         return "the tests do not come to their end"
     outcomes = {test: outcome for run in runs for test, outcome in run.outcomes.items()}
@@ -227,7 +227,7 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
     hidden = {function_of(test) for test in failing}
     if not 1 <= len(hidden) <= _MOST_HIDDEN:
         return f"{len(hidden)} test functions fail"
-    if not any(_claims_value(whole, name) for name in hidden):
+    if not any(claims_value(whole, name) for name in hidden):
         return "no hidden test says what a value is"
     public = _choose_public(package, hidden, rng)
     chosen = [name for name in package.ids if name in hidden or name in public]
@@ -268,12 +268,12 @@ async def _try(package: _Package, fault: Fault, grounds: Grounds) -> RepositoryT
         image_digest=grounds.image_digest,
         test_command=command,
     )
-    task = replace(task, twins=await _find_twins(task, chosen, grounds.pool, rng))
+    task = replace(task, twins=await find_twins(task, chosen, grounds.pool, rng))
     proof = await prove(task, grounds)
     return "; ".join(proof.faults) or task
 
 
-def _claims_value(task: RepositoryTask, function: str) -> bool:
+def claims_value(task: RepositoryTask, function: str) -> bool:
     """Whether a test can get a twin that nobody can tell by reading, which a proof asks of one of the hidden ones."""
     path, _, name = function.partition("::")
     return name.replace("::", ".") in value_claims(task.test_files[path].decode())
@@ -288,7 +288,7 @@ def _choose_public(package: _Package, hidden: Collection[str], rng: random.Rando
     return set(others[:_MOST_PUBLIC])
 
 
-async def _find_twins(
+async def find_twins(
     task: RepositoryTask, functions: Sequence[str], pool: Pool, rng: random.Random
 ) -> dict[str, tuple[int, ...]]:
     """Finds the places at which a test, turned, fails with the gold patch and in the base tree."""
@@ -305,7 +305,7 @@ async def _find_twins(
         if not roles:
             break
         runs = [
-            run for tree in trees for run in await _run_all(pool, task, tree, roles, rng, plain=task.plain)
+            run for tree in trees for run in await run_all(pool, task, tree, roles, rng, plain=task.plain)
         ]
         failed = [
             {function_of(test) for test, out in run.outcomes.items() if out == "failed"} for run in runs
@@ -331,7 +331,8 @@ def _only(path: str, content: bytes, functions: Collection[str]) -> bytes:
     return with_only(content, frozenset(_names_in(path, functions))).encode()
 
 
-def _function_id(path: str, name: str) -> str:
+def function_id(path: str, name: str) -> str:
+    """The id of a test function of a file, by its name there."""
     return f"{path}::{name.replace('.', '::')}"
 
 

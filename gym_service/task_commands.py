@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gym_service.errors import NotFound
@@ -18,6 +19,11 @@ _MOST_TASKS = 1000
 _PROVEN_AT_ONCE = 20
 """After so many tasks what was found is written down, and told."""
 _BAR_CHARACTERS = 40
+_MOST_SHOWN = 10
+"""Up to so many files are shown with what is in them."""
+_MOST_SHOWN_BYTES = 4000
+_SPLITS = ("train", "validation", "test")
+_FORMS = ("humaneval", "humanevalfix", "mbpp")
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -30,6 +36,27 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     for action in (listed, checked):
         action.add_argument("suite", nargs="?", default="bugfix")
+    imported = actions.add_parser(
+        "import",
+        help="take over the tasks of a file, or the task of a folder",
+        description="Makes a suite of the tasks in a file, or puts the task of a folder into its suite. All are "
+        "proven; what is not proven is not served. Nothing of them is executed outside a sandbox.",
+    )
+    imported.add_argument(
+        "path",
+        type=Path,
+        metavar="PATH",
+        help="JSON lines, maybe compressed as .gz; or a folder with a task.toml",
+    )
+    imported.add_argument("--as", dest="form", choices=_FORMS, help="how the lines of a file are written")
+    imported.add_argument(
+        "--split", choices=_SPLITS, help="where the tasks of a file belong; test by default"
+    )
+    imported.add_argument("--name", help="what the suite of a file is called; after the file by default")
+    new = actions.add_parser("new", help="write a task to start from, as a folder")
+    new.add_argument("path", type=Path, metavar="FOLDER")
+    seen = actions.add_parser("show", help="print what the policy will see of a task: messages, tools, files")
+    seen.add_argument("task_id", metavar="TASK_ID")
     made = actions.add_parser(
         "synthesize",
         help="make repository-level tasks out of source distributions",
@@ -52,6 +79,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Carries out an action and returns the exit status."""
     # Not above: every other command would wait for what these import.
+    from gym_service.tasks.importing import ImportRefused
     from gym_service.tasks.sdist import SdistError
     from gym_service.tasks.store import DamagedSuite, known_suites
 
@@ -59,37 +87,132 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action == "synthesize":
             return _synthesize(arguments, state)
+        if arguments.action == "import":
+            return (
+                _import_folder(arguments, state)
+                if arguments.path.is_dir()
+                else _import_file(arguments, state)
+            )
+        if arguments.action == "new":
+            return _new(arguments.path)
+        if arguments.action == "show":
+            return _show(known_suites(state.suites).task(arguments.task_id))
         suite = known_suites(state.suites).suite(arguments.suite)
         if arguments.action == "list":
             for task in suite:
                 print(f"{task.task_id:30} {task.split}")
             return 0
         return _check(suite, state)
-    except (NotFound, DamagedSuite, SdistError) as error:
+    except (NotFound, DamagedSuite, SdistError, ImportRefused) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
 def _check(suite: "Sequence[Task]", state: StateFolder) -> int:
-    from gym_service import proof
-
     async def check(engine: "DockerEngine") -> int:
-        book = proof.ProofBook(state.proofs, engine.facts.image_digest)
-        proofs: list[proof.Proof] = []
-        news = False
-        async with proof.open_grounds(engine) as grounds:
-            for first in range(0, len(suite), _PROVEN_AT_ONCE):
-                found = await proof.prove_all(suite[first : first + _PROVEN_AT_ONCE], grounds)
-                news = news or any(book.holds(each.task) is bool(each.faults) for each in found)
-                book.add(found)
-                proofs += found
-                _show_progress(len(proofs), len(suite))
-        print(proof.table(proofs))
-        if news:
-            print("A gym goes by this from its next start: make gym-down, make gym-up", file=sys.stderr)
-        return 1 if any(each.faults for each in proofs) else 0
+        return 0 if await _prove(suite, state, engine) else 1
 
     return _with_engine(check, state)
+
+
+async def _prove(suite: "Sequence[Task]", state: StateFolder, engine: "DockerEngine") -> bool:
+    """Proves tasks, keeps what was found and prints it; returns whether all are proven."""
+    from gym_service import proof
+
+    book = proof.ProofBook(state.proofs, engine.facts.image_digest)
+    proofs: list[proof.Proof] = []
+    news = False
+    async with proof.open_grounds(engine) as grounds:
+        for first in range(0, len(suite), _PROVEN_AT_ONCE):
+            found = await proof.prove_all(suite[first : first + _PROVEN_AT_ONCE], grounds)
+            news = news or any(book.holds(each.task) is bool(each.faults) for each in found)
+            book.add(found)
+            proofs += found
+            _show_progress(len(proofs), len(suite))
+    print(proof.table(proofs))
+    if news:
+        print("A gym goes by this from its next start: make gym-down, make gym-up", file=sys.stderr)
+    return not any(each.faults for each in proofs)
+
+
+def _new(folder: Path) -> int:
+    from gym_service.tasks.scaffold import write_example
+
+    write_example(folder)
+    _say(f"{folder} is an example of a task. `python -m gym_service tasks import {folder}` proves it")
+    return 0
+
+
+def _show(task: "Task") -> int:
+    from gym_service.tasks.suites import open_task
+    from gym_service.toolsets.coding import Coding
+
+    instance = open_task(task, "show")
+    for message in Coding().opening(instance):
+        _say(f"--- {message.role}\n{_printable(message.content)}")
+    _say("--- tools")
+    for tool in Coding.tools:
+        _say(f"{tool.name}({', '.join(tool.properties)}): {tool.description}")
+    _say("--- files")
+    for path, content in sorted(instance.tree.items()):
+        _say(f"{len(content):9}  {_printable(path)}")
+        if len(instance.tree) <= _MOST_SHOWN and len(content) <= _MOST_SHOWN_BYTES:
+            _say(_printable(content.decode(errors="replace")))
+    return 0
+
+
+def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
+    from gym_service import authoring, proof
+    from gym_service.tasks.importing import ImportRefused
+    from gym_service.tasks.repository import RepositoryTask
+    from gym_service.tasks.scaffold import read_folder
+    from gym_service.tasks.store import check_new_suite, save_task
+
+    if arguments.form or arguments.split or arguments.name:
+        raise ImportRefused("--as, --split and --name are for files: a folder has them in its task.toml")
+    folder = read_folder(arguments.path)
+    check_new_suite(state.suites, folder.suite, RepositoryTask)
+
+    async def make(engine: "DockerEngine") -> int:
+        try:
+            async with proof.open_grounds(engine) as grounds:
+                task = await authoring.make_task(folder, grounds)
+        except ImportRefused as error:
+            _say(f"refused: {error}")
+            return 1
+        if not await _prove([task], state, engine):
+            return 1
+        save_task(state.suites / folder.suite, task)
+        _say(f"{task.task_id} is in {state.suites / folder.suite}")
+        return 0
+
+    return _with_engine(make, state)
+
+
+def _import_file(arguments: argparse.Namespace, state: StateFolder) -> int:
+    from gym_service.tasks import importing
+    from gym_service.tasks.completion import CompletionTask
+    from gym_service.tasks.model import Split
+    from gym_service.tasks.store import check_new_suite, drop_other_sources, save_task
+
+    if arguments.form is None:
+        raise importing.ImportRefused(f"a file is imported with --as, one of {', '.join(_FORMS)}")
+    suite = arguments.name or importing.suite_name(arguments.path.name)
+    check_new_suite(state.suites, suite, CompletionTask)
+    found = importing.read_file(arguments.path, arguments.form, suite, Split(arguments.split or "test"))
+    folder = state.suites / suite
+
+    async def make(engine: "DockerEngine") -> int:
+        all_proven = await _prove(found.tasks, state, engine)
+        for line in found.refused:
+            print(f"refused: {line}")
+        drop_other_sources(folder, found.source)
+        for task in found.tasks:
+            save_task(folder, task)
+        _say(f"The tasks are the suite {suite}, in {folder}; what is not proven is not served")
+        return 0 if all_proven and not found.refused else 1
+
+    return _with_engine(make, state)
 
 
 def _synthesize(arguments: argparse.Namespace, state: StateFolder) -> int:
@@ -162,6 +285,11 @@ def _show_progress(done: int, of: int) -> None:
         bar = "#" * (done * _BAR_CHARACTERS // of)
         end = "\n" if done == of else ""
         print(f"\r[{bar:{_BAR_CHARACTERS}}] {done} of {of} tasks", end=end, file=sys.stderr, flush=True)
+
+
+def _printable(text: str) -> str:
+    """A text without what a terminal would obey."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
 def _say(line: str) -> None:

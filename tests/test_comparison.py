@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from gym_service.tasks.comparison import Checker, Exact, Tolerance, Unordered
+from gym_service.tasks.comparison import Checker, Equal, Exact, Tolerance, Unordered
 
 NAN, INF = math.nan, math.inf
 HUGE = 10**4000
@@ -29,6 +29,18 @@ def accepts(rule, answer, expected, arguments=()):
 )  # fmt: skip
 def test_exact_compares_by_value_and_type(answer, expected, right):
     assert accepts(Exact(), answer, expected) is right
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "right"),
+    [
+        (1, 1.0, True), (True, 1, True), (0.0, -0.0, True), (1, "1", False), ((1,), [1], False), (None, 0, False),
+        ([1, (2.0,)], [1.0, (2,)], True), ({1: [True]}, {1.0: [1]}, True), ({1, 2}, frozenset({2, 1}), True),
+        ({1}, [1], False), (NAN, NAN, False), (HUGE, INF, False), (0.1 + 0.2, 0.3, False),
+    ],
+)  # fmt: skip
+def test_equal_compares_as_python_does(answer, expected, right):
+    assert accepts(Equal(), answer, expected) is right
 
 
 @pytest.mark.parametrize(

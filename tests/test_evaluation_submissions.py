@@ -17,6 +17,7 @@ from gym_service.tasks.model import FUNCTION_NAMES
 from gym_service.tasks.suites import built_in, open_task
 from gym_service.values import Submission
 from tests.test_changes import TASK as REPOSITORY
+from tests.test_completion import task as task_of
 
 FUNCTION = built_in().task("bugfix/zero/share")
 
@@ -187,3 +188,17 @@ def test_a_repository_takes_no_completion():
 
 def test_doing_nothing_is_an_empty_submission():
     assert taken(REPOSITORY, Files({})) == Submission() == known_submissions(open_task(REPOSITORY, ""))[1]
+
+
+# --- files to complete ---
+
+
+def test_a_completion_continues_the_prompt_and_a_file_stands_for_all_of_it():
+    task = task_of("assert candidate(1) == 1")
+    whole = (task.prompt + "    return x\n").encode()
+
+    assert taken(task, Completion("    return x\n")).files == {"solution.py": whole}
+    assert taken(task, Files({"solution.py": whole, "notes.txt": b""})).files == {"solution.py": whole}
+    gold, stub = known_submissions(open_task(task, "seed"))
+    assert gold == task.complete(task.gold)
+    assert stub == task.complete("    pass\n")

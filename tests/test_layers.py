@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 SERVICE_FLOORS = [
     {"__main__"},
     {"task_commands", "evaluate_command", "record_check"},
+    {"authoring"},
     {"synthesis", "control", "server"},
     {"proof", "listener"},
     {"certificates"},

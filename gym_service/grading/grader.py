@@ -14,12 +14,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from gym_service.fairness import FairSemaphore
-from gym_service.grading import oracle, repository
+from gym_service.grading import completion, oracle, repository
 from gym_service.grading.bytecode import Bytecode
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.instruments import flags_of
 from gym_service.sandbox.base import Sandbox, SandboxLost
 from gym_service.sandbox.pool import Pool
+from gym_service.tasks.completion import CompletionInstance, CompletionTask
 from gym_service.tasks.model import FunctionTask, hidden_cases
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.suites import Instance, Task
@@ -61,6 +62,8 @@ class GraderStatus:
 
 def grader_version(task: Task) -> str:
     """The version of what grades a task."""
+    if isinstance(task, CompletionTask):
+        return completion.GRADER_VERSION
     return oracle.GRADER_VERSION if isinstance(task, FunctionTask) else repository.GRADER_VERSION
 
 
@@ -114,7 +117,7 @@ class Grader:
     async def try_out(self, instance: Instance, submission: Submission, seed: str) -> Verdict:
         """Grades what is of no episode, as if it were: no verdict on record is used, and none is kept or counted.
 
-        Raises SandboxLost.
+        Raises SandboxLost, and BrokenTask for a completion that nobody can grade.
         """
         return await self._run(instance, submission, seed)
 
@@ -166,6 +169,8 @@ class Grader:
     ) -> Verdict:
         if isinstance(instance, RepositoryInstance):
             return await repository.grade(self._lend, instance.task, submission, rng, self._bytecode)
+        if isinstance(instance, CompletionInstance):
+            return await completion.grade(self._lend, instance.task, submission, rng)
         hidden = hidden_cases(instance.task, self._private_seed, seed)
         async with self._lend() as sandbox:
             return await oracle.grade(sandbox, instance, submission, hidden, rng)
@@ -180,6 +185,8 @@ class Grader:
         if isinstance(instance, RepositoryInstance):
             task = instance.task
             return TestCount(0, len(task.fail_to_pass)), TestCount(0, len(task.pass_to_pass))
+        if isinstance(instance, CompletionInstance):
+            return TestCount(0, instance.task.test_count), TestCount(0, 0)
         hidden = hidden_cases(instance.task, self._private_seed, seed)
         return TestCount(0, len(hidden)), TestCount(0, len(instance.public_cases))
 

@@ -23,7 +23,7 @@ _SECONDS_PER_PROCESS = 5.0
 _SHOWN_CHARACTERS = 200
 """How much of an input or of an answer is evidence."""
 _MAX_EVIDENCE = 40
-_ANOMALIES = {
+ANOMALIES = {
     Failure.EXTRA_RECORDS: "extra_records",
     Failure.MALFORMED: "malformed_record",
     Failure.OUTPUT_TRUNCATED: "output_truncated",
@@ -55,7 +55,7 @@ async def grade(
     Hidden and public cases are mixed in an order drawn from `rng`, so that a submission cannot tell which is which.
     """
     path = f"{instance.function_name}.py"
-    refusal = submission.refusal or _refusal(submission.files.get(path))
+    refusal = submission.refusal or refusal_of(submission.files.get(path))
     digest = submission.sha256
     public = instance.public_cases
     if refusal:
@@ -80,7 +80,7 @@ async def grade(
     flags: set[str] = set()
     for batch, done in zip(batches, runs, strict=False):
         answers = _answers(done, len(batch))
-        flags |= {_ANOMALIES[each.failure] for each in answers if each.failure in _ANOMALIES}
+        flags |= {ANOMALIES[each.failure] for each in answers if each.failure in ANOMALIES}
         for (case, is_hidden), answer in zip(batch, answers, strict=True):
             if matches(answer, case, instance.task.comparison):
                 passed[is_hidden] += 1
@@ -137,7 +137,8 @@ async def _call_all(
     return [first, *await asyncio.gather(*(sandbox.run(job, _SECONDS_PER_PROCESS) for job in jobs[1:]))]
 
 
-def _refusal(content: bytes | None) -> str:
+def refusal_of(content: bytes | None) -> str:
+    """Says why a file is not graded; an empty text if it is."""
     if content is None:
         return "the file to grade is missing"
     if len(content) > MAX_SUBMISSION_BYTES:

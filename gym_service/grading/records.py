@@ -2,7 +2,7 @@
 
 Every record is a line of ASCII JSON made by `sandbox_images.warden.jobs`, or by hostile code that pretends. The
 parser never raises on any bytes, builds nothing but plain values, and bounds size and depth; the mirror of
-`jobs.encode`.
+`jobs.encode`, and of `plain_calls.encode`, which has sets as well.
 """
 
 import json
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NoReturn
 
 MAX_RECORD_BYTES = 100_100
-_MAX_DEPTH = 110
+MAX_DEPTH = 110
 _MAX_COLLISIONS = 16
 
 
@@ -64,11 +64,12 @@ def parse_answers(output: bytes, count: int, *, truncated: bool = False) -> list
     *complete, rest = output.split(b"\n", count + 1)
     if len(complete) > count or (len(complete) == count and rest):
         return [Answer(failure=Failure.EXTRA_RECORDS)] * count
-    answers = [_parse(line) for line in complete]
+    answers = [parse_record(line) for line in complete]
     return answers + [Answer(failure=Failure.MISSING)] * (count - len(answers))
 
 
-def _parse(line: bytes) -> Answer:
+def parse_record(line: bytes) -> Answer:
+    """Parses one record, without the end of its line."""
     if line in _CLAIMS:
         return Answer(failure=_CLAIMS[line])
     malformed = Answer(failure=Failure.MALFORMED)
@@ -89,7 +90,7 @@ def _parse(line: bytes) -> Answer:
 
 
 def _decode(value: object, depth: int) -> object:
-    if depth > _MAX_DEPTH:
+    if depth > MAX_DEPTH:
         raise ValueError("too deep")
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -100,6 +101,10 @@ def _decode(value: object, depth: int) -> object:
             return float.fromhex(text)
         case {"tuple": list(items), **rest} if not rest:
             return tuple(_decode(item, depth + 1) for item in items)
+        case {"set": list(items), **rest} if not rest:
+            return set(_members(items, depth))
+        case {"frozenset": list(items), **rest} if not rest:
+            return frozenset(_members(items, depth))
         case {"dict": list(pairs), **rest} if not rest:
             decoded = [_pair(pair, depth) for pair in pairs]
             _refuse_collisions(key for key, _ in decoded)
@@ -110,16 +115,26 @@ def _decode(value: object, depth: int) -> object:
     raise ValueError("no known encoding")
 
 
+def _members(items: list[object], depth: int) -> list[object]:
+    members = [_key(item, depth) for item in items]
+    _refuse_collisions(members)
+    return members
+
+
 def _pair(pair: object, depth: int) -> tuple[object, object]:
     match pair:
         case [key, value]:
-            decoded = _decode(key, depth + 1)
-            try:
-                hash(decoded)
-            except TypeError:
-                raise ValueError("not a key") from None
-            return decoded, _decode(value, depth + 1)
+            return _key(key, depth), _decode(value, depth + 1)
     raise ValueError("no pair")
+
+
+def _key(value: object, depth: int) -> object:
+    decoded = _decode(value, depth + 1)
+    try:
+        hash(decoded)
+    except TypeError:
+        raise ValueError("not a key") from None
+    return decoded
 
 
 def _refuse_collisions(keys: Iterable[object]) -> None:

@@ -1,8 +1,8 @@
 """What is handed in for a task by who plays no episode, and what is known of a task, as the grader takes it.
 
-What comes from outside goes by the rules that hold for what an episode leaves behind: of a function its one file, of a
-repository the difference of its sources to the base tree. Whatever is wrong with it is the submission's own doing: it
-is refused with the reason, which is a verdict, and no error.
+What comes from outside goes by the rules that hold for what an episode leaves behind: of a function, or of a file that
+is to be completed, that one file; of a repository the difference of its sources to the base tree. Whatever is wrong
+with it is the submission's own doing: it is refused with the reason, which is a verdict, and no error.
 """
 
 import random
@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from gym_service.grading.changes import Refused, changes_of
 from gym_service.grading.unified_diff import DiffRefused, apply_diff
+from gym_service.tasks.completion import CompletionInstance
 from gym_service.tasks.model import FUNCTION_NAMES, FunctionInstance, FunctionTask, name_function
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.suites import Instance, Task, open_task
@@ -48,7 +49,7 @@ class Diff:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The whole text of the one file that a task asks for."""
+    """What continues the prompt of a task of completing a file; of a function, the whole text of its file."""
 
     text: str
 
@@ -67,6 +68,8 @@ def known_submissions(instance: Instance) -> tuple[Submission, Submission]:
         path = instance.path
         gold, untouched = (files[path].encode() for files in (instance.gold_files, instance.files))
         return Submission({path: gold}), Submission({path: untouched})
+    if isinstance(instance, CompletionInstance):
+        return instance.task.complete(instance.task.gold), instance.task.complete(instance.task.stub)
     return Submission(dict(instance.task.gold)), Submission()
 
 
@@ -111,6 +114,8 @@ def _take(instance: Instance, content: Content) -> Submission:
             files, deleted = apply_diff(instance.tree, content.text)
         case Completion() if isinstance(instance, RepositoryInstance):
             raise Refused("a repository takes files or a diff, and not a completion")
+        case Completion() if isinstance(instance, CompletionInstance):
+            return instance.task.complete(content.text)
         case Completion():
             files = {instance.path: _encode(content.text)}
     if isinstance(instance, RepositoryInstance):

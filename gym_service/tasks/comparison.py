@@ -1,7 +1,7 @@
 """The rules by which an answer counts as right; a task declares one, and grading applies it outside the sandbox.
 
-An answer is plain data that `grading.records` rebuilt: None, bool, int, float, str, lists, tuples and dicts of exactly
-these types, bounded in size and depth. Whatever it holds, no rule fails because of it.
+An answer is plain data that `grading.records` rebuilt: None, bool, int, float, str, lists, tuples, sets and dicts of
+exactly these types, bounded in size and depth. Whatever it holds, no rule fails because of it.
 """
 
 import copy
@@ -33,6 +33,17 @@ class Exact:
 
 EXACT = Exact()
 """The rule of a task that declares none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """What Python's `==` says: True is 1 and so is 1.0, but a tuple is no list. For checks that are written with it."""
+
+    def accepts(self, arguments: tuple[object, ...], answer: object, expected: object) -> bool:
+        return answer == expected
+
+
+EQUAL = Equal()
 
 
 @dataclass(frozen=True, slots=True)

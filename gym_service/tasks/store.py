@@ -1,23 +1,28 @@
-"""Suites of repository-level tasks on disk.
+"""Suites on disk: of repository-level tasks, or of completions.
 
-SUITE/tasks/NAME.json   a task, with hashes in the place of contents
+SUITE/tasks/NAME.json   a task; of a repository, with hashes in the place of contents
 SUITE/blobs/HASH        a content, under its SHA-256; the tasks of a suite share most of theirs
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from gym_service.tasks import humaneval
+from gym_service.tasks.completion import CompletionTask
+from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask
-from gym_service.tasks.suites import Catalogue, built_in
+from gym_service.tasks.suites import Catalogue, Task, built_in
+
+StoredTask: TypeAlias = RepositoryTask | CompletionTask
 
 _FILES = ("base", "gold", "test_files")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-"""A suite is called as its package is on an index."""
+"""A suite is called as its package is on an index, or nearly as the file that it comes from."""
 
 
 class DamagedSuite(ValueError):
@@ -25,20 +30,37 @@ class DamagedSuite(ValueError):
 
 
 def known_suites(folder: Path) -> Catalogue:
-    """The suites that ship with the service and those that are stored in the folder. Raises DamagedSuite."""
-    shipped = built_in().suites
+    """The suites that ship with the service, are installed, or are stored in the folder. Raises DamagedSuite."""
+    shipped: dict[str, Sequence[Task]] = dict(built_in().suites)
+    absent = {}
+    try:
+        shipped[humaneval.SUITE] = humaneval.load()
+    except humaneval.NotInstalled as error:
+        absent[humaneval.SUITE] = str(error)
     folders = [each for each in sorted(folder.glob("[!.]*")) if each.is_dir()]
     for each in folders:
-        if each.name in shipped or not _NAME.fullmatch(each.name):
+        if each.name in shipped or each.name in absent or not _NAME.fullmatch(each.name):
             raise DamagedSuite(f"{each} cannot have the name {each.name!a}; move it away, or remove it")
-    return Catalogue({**shipped, **{each.name: load_suite_folder(each) for each in folders}})
+    stored = {each.name: load_suite_folder(each) for each in folders}
+    return Catalogue({**shipped, **stored}, absent=absent)
 
 
-def save_task(folder: Path, task: RepositoryTask) -> Path:
+def check_new_suite(folder: Path, name: str, kind: type[StoredTask]) -> None:
+    """Checks that tasks of a kind may be written as a suite of this name. Raises ImportRefused, DamagedSuite."""
+    known = known_suites(folder)
+    if name in {*built_in().suites, *known.absent, humaneval.SUITE} or not _NAME.fullmatch(name):
+        raise ImportRefused(
+            f"a suite cannot be called {name!a} here: choose another --name (a-z, 0-9, dashes)"
+        )
+    if not all(isinstance(task, kind) for task in known.suites.get(name, ())):
+        raise ImportRefused(f"there is a suite {name} of another kind: choose another --name")
+
+
+def save_task(folder: Path, task: StoredTask) -> Path:
     """Writes a task into the folder of its suite; returns its file."""
     blobs = folder / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
-    for content in set(task.contents()):
+    for content in set(task.contents()) if isinstance(task, RepositoryTask) else ():
         blob = blobs / hashlib.sha256(content).hexdigest()
         if not blob.exists():
             _write(blob, content)
@@ -49,7 +71,7 @@ def save_task(folder: Path, task: RepositoryTask) -> Path:
 
 
 def drop_other_sources(folder: Path, source: str) -> None:
-    """Removes the tasks that come from another version of the package. Raises DamagedSuite."""
+    """Removes the tasks that come from another version of the package or file. Raises DamagedSuite."""
     if not folder.exists():
         return
     for task in load_suite_folder(folder):
@@ -57,36 +79,38 @@ def drop_other_sources(folder: Path, source: str) -> None:
             (folder / "tasks" / _file_name(task)).unlink()
 
 
-def load_suite_folder(folder: Path) -> tuple[RepositoryTask, ...]:
+def load_suite_folder(folder: Path) -> tuple[StoredTask, ...]:
     """Reads the tasks of a suite in the order of their names. Raises DamagedSuite."""
     blobs = {path.name: path.read_bytes() for path in (folder / "blobs").glob("*")}
     for name, content in blobs.items():
         if hashlib.sha256(content).hexdigest() != name and not name.endswith(".new"):
-            raise DamagedSuite(
-                f"{folder / 'blobs' / name} is damaged; remove {folder} and synthesize it again"
-            )
+            raise DamagedSuite(f"{folder / 'blobs' / name} is damaged; remove {folder} and make it again")
     return tuple(_read(path, blobs) for path in sorted((folder / "tasks").glob("*.json")))
 
 
-def _read(path: Path, blobs: Mapping[str, bytes]) -> RepositoryTask:
+def _read(path: Path, blobs: Mapping[str, bytes]) -> StoredTask:
     try:
         fields: dict[str, Any] = json.loads(path.read_text())
-        for name in _FILES:
-            fields[name] = {key: blobs[value] for key, value in fields[name].items()}
         fields["split"] = Split(fields["split"])
-        fields["twins"] = {key: tuple(value) for key, value in fields["twins"].items()}
-        for name in ("fail_to_pass", "pass_to_pass", "plain", "roots"):
-            fields[name] = tuple(fields[name])
-        task = RepositoryTask(**fields)
+        task = CompletionTask(**fields) if "entry_point" in fields else _repository(fields, blobs)
         suite = path.parent.parent.name
         if task.suite != suite or not task.task_id.startswith(f"{suite}/") or path.name != _file_name(task):
             raise ValueError(f"a file of this name does not hold {task.task_id!a}")
         return task
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedSuite(f"{path} is no task: {error!r}; remove it and synthesize it again") from error
+        raise DamagedSuite(f"{path} is no task: {error!r}; remove it and make it again") from error
 
 
-def _file_name(task: RepositoryTask) -> str:
+def _repository(fields: dict[str, Any], blobs: Mapping[str, bytes]) -> RepositoryTask:
+    for name in _FILES:
+        fields[name] = {key: blobs[value] for key, value in fields[name].items()}
+    fields["twins"] = {key: tuple(value) for key, value in fields["twins"].items()}
+    for name in ("fail_to_pass", "pass_to_pass", "plain", "roots"):
+        fields[name] = tuple(fields[name])
+    return RepositoryTask(**fields)
+
+
+def _file_name(task: StoredTask) -> str:
     return f"{task.task_id.partition('/')[2].replace('/', '.')}.json"
 
 

@@ -5,15 +5,18 @@ from typing import TypeAlias
 
 from gym_service.errors import NotFound
 from gym_service.tasks import bugfix, bugfix_large
+from gym_service.tasks.completion import CompletionInstance, CompletionTask
 from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
 from gym_service.tasks.repository import RepositoryInstance, RepositoryTask
 
-Task: TypeAlias = FunctionTask | RepositoryTask
-Instance: TypeAlias = FunctionInstance | RepositoryInstance
+Task: TypeAlias = FunctionTask | RepositoryTask | CompletionTask
+Instance: TypeAlias = FunctionInstance | RepositoryInstance | CompletionInstance
 
 
 def open_task(task: Task, seed: str) -> Instance:
     """The task as one episode sees it; the same seed gives the same."""
+    if isinstance(task, CompletionTask):
+        return CompletionInstance(task)
     return instantiate(task, seed) if isinstance(task, FunctionTask) else RepositoryInstance(task)
 
 
@@ -25,10 +28,15 @@ class Catalogue:
     """The suites of one gym, each with its tasks in the suite's own order."""
 
     def __init__(
-        self, suites: Mapping[str, Sequence[Task]], unproven: Mapping[str, int] | None = None
+        self,
+        suites: Mapping[str, Sequence[Task]],
+        unproven: Mapping[str, int] | None = None,
+        absent: Mapping[str, str] | None = None,
     ) -> None:
         self.unproven = dict(unproven or {})
         """How many tasks of a suite are left out because they are not proven."""
+        self.absent = dict(absent or {})
+        """Suites that this machine could have, with how."""
         self.suites = {name: tuple(tasks) for name, tasks in suites.items()}
         self._tasks = {task.task_id: task for tasks in self.suites.values() for task in tasks}
 
@@ -38,6 +46,8 @@ class Catalogue:
         Raises:
             NotFound: There is no suite of that name, or none of its tasks is proven.
         """
+        if name in self.absent:
+            raise NotFound(self.absent[name], "SUITE_NOT_FOUND")
         if name not in self.suites:
             raise NotFound(f"no suite {name!r}; there is {_listed(self.suites)}", "SUITE_NOT_FOUND")
         if not self.suites[name] and self.unproven.get(name):

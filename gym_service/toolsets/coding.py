@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gym_service.sandbox.base import MAX_FILE_BYTES, WORKSPACE, Completed, FileRefused, Sandbox
-from gym_service.tasks.model import FunctionTask
+from gym_service.tasks.repository import RepositoryTask
 from gym_service.tasks.suites import Instance, Task
 from gym_service.toolsets.base import Misuse, Progress, Tool
 from gym_service.toolsets.bash import ALLOWED, parse_command
@@ -101,7 +101,7 @@ class Coding:
         return True
 
     def turns_for(self, task: Task) -> int:
-        return self.max_turns if isinstance(task, FunctionTask) else _REPOSITORY_TURNS
+        return _REPOSITORY_TURNS if isinstance(task, RepositoryTask) else self.max_turns
 
     def opening(self, instance: Instance, *, native: bool = False) -> tuple[Message, ...]:
         system = _NATIVE_SYSTEM

@@ -1,0 +1,129 @@
+"""A task of one's own, from a folder (`tasks.scaffold`) to a proven task.
+
+The tests are run in sandboxes as grading will run them: with the gold patch, where all have to pass, with and without
+pytest; in the base tree, where the public ones pass and the hidden ones fail. Then each test is turned, to find twins.
+Nothing of the folder is executed here.
+"""
+
+import random
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from gym_service.grading.collection import plain_functions, test_functions
+from gym_service.grading.repository import graded_tree
+from gym_service.proof import Grounds
+from gym_service.synthesis import claims_value, find_twins, function_id, run_all
+from gym_service.tasks.importing import ImportRefused
+from gym_service.tasks.repository import RepositoryTask, function_of
+from gym_service.tasks.scaffold import TEST_FOLDER, TaskFolder
+from gym_service.values import Submission
+
+
+async def make_task(folder: TaskFolder, grounds: Grounds) -> RepositoryTask:
+    """Makes a task of a folder, yet to be proven. Raises ImportRefused, SandboxLost."""
+    task = _draft(folder, grounds.image_digest)
+    hidden, public = (
+        _functions(task, [f"{TEST_FOLDER}/{path}" for path in part])
+        for part in (folder.hidden, folder.public)
+    )
+    functions = [*hidden, *public]
+    rng = random.Random(task.sha256)
+    repaired = graded_tree(task, Submission(dict(task.gold)))
+    able = _functions(task, task.test_files, plain=True)
+    with_gold = await _passing(task, repaired, functions, rng, grounds)
+    without_pytest = await _passing(task, repaired, able, rng, grounds, plain=True)
+    at_start = await _passing(task, graded_tree(task, Submission()), functions, rng, grounds)
+    for name in functions:
+        tests = [test for test in with_gold if function_of(test) == name]
+        if not tests or not all(with_gold[test] for test in tests):
+            raise ImportRefused(f"{name} does not pass with gold/")
+        passes = [at_start.get(test, False) for test in tests]
+        if name in hidden and any(passes):
+            raise ImportRefused(f"{name} passes at the start: a hidden test fails there; move it to public/")
+        if name in public and not all(passes):
+            raise ImportRefused(f"{name} fails at the start: a public test passes there; move it to hidden/")
+    if not any(claims_value(task, name) for name in hidden):
+        raise ImportRefused("no hidden test says what a value is: write one like `assert f(2) == 4`")
+    plain = {function_of(test) for test, passed in without_pytest.items() if passed}
+    task = replace(
+        task,
+        fail_to_pass=tuple(sorted(test for test in with_gold if function_of(test) in hidden)),
+        pass_to_pass=tuple(sorted(test for test in with_gold if function_of(test) in public)),
+        plain=tuple(name for name in functions if name in plain),
+    )
+    return replace(task, twins=await find_twins(task, functions, grounds.pool, rng))
+
+
+def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
+    """The task before anything has run. Raises ImportRefused."""
+    name = re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-")
+    public, hidden = (
+        {f"{TEST_FOLDER}/{path}": text for path, text in part.items()}
+        for part in (folder.public, folder.hidden)
+    )
+    for path in hidden:
+        if not _is_test(path):
+            raise ImportRefused(
+                f"hidden/{path.removeprefix(TEST_FOLDER)[1:]} is no test_*.py; data lies in public/"
+            )
+    if double := sorted(public.keys() & hidden.keys() | folder.repo.keys() & (public.keys() | hidden.keys())):
+        raise ImportRefused(f"{double[0]} is there twice: give the files of public/ and hidden/ other names")
+    tests = {path: text for path, text in {**public, **hidden}.items() if _is_test(path)}
+    task = RepositoryTask(
+        task_id=f"{folder.suite}/{name}",
+        suite=folder.suite,
+        split=folder.split,
+        family="authored",
+        request=folder.request,
+        base={**folder.repo, **public},
+        gold=folder.gold,
+        test_files=tests,
+        fail_to_pass=(),
+        pass_to_pass=(),
+        twins={},
+        plain=(),
+        image_digest=image_digest,
+        source=f"the folder {folder.name}",
+    )
+    for path in folder.gold:
+        if not task.is_source(path):
+            raise ImportRefused(
+                f"gold/{path} is no source of repo/: a solution changes modules and packages alone"
+            )
+    return task
+
+
+async def _passing(
+    task: RepositoryTask,
+    tree: dict[str, bytes],
+    functions: list[str],
+    rng: random.Random,
+    grounds: Grounds,
+    *,
+    plain: bool = False,
+) -> dict[str, bool]:
+    """Runs test functions as they are; says of each test whether it passed. Raises ImportRefused, SandboxLost."""
+    without = functions if plain else ()
+    runs = await run_all(grounds.pool, task, tree, dict.fromkeys(functions), rng, plain=without)
+    if anomalies := [each for run in runs for each in run.anomalies]:
+        raise ImportRefused(f"the tests report what no runner does: {anomalies[0]}")
+    if any(run.timed_out or run.out_of_memory for run in runs):
+        raise ImportRefused("the tests take too much of time or memory")
+    return {test: run.passes(test) for run in runs for test in run.outcomes}
+
+
+def _functions(task: RepositoryTask, files: Collection[str], *, plain: bool = False) -> list[str]:
+    """The ids of the test functions in some of the test files. Raises ImportRefused."""
+    find = plain_functions if plain else test_functions
+    found = []
+    for path in sorted(task.test_files.keys() & set(files)):
+        try:
+            found += [function_id(path, name) for name in find(task.test_files[path].decode())]
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise ImportRefused(f"{path} cannot be read as Python: {error}") from error
+    return found
+
+
+def _is_test(path: str) -> bool:
+    return re.fullmatch(r"(.*/)?test_[^/]*\.py", path) is not None

@@ -1,0 +1,132 @@
+"""What runs in sandboxes to grade a completion; the service puts this file there, and uses its `encode` itself.
+
+`call` stands beside the submission. `record` and `replay` run a task's check where no submission ever is: `record` with
+the reference solution, to learn what the check calls; `replay` with the answers that a submission gave to these calls.
+Calls and answers travel as JSON that keeps types apart, like that of the warden, and knows sets too. What a submission
+returns may be of a subclass (a Counter, a named tuple): it travels as the plain value that it is one of.
+
+Nothing of the service is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+_LEVELS = 100
+
+
+class _NotPlainData(Exception):
+    """The value holds something that is not plain data."""
+
+
+class _Asks(BaseException):
+    """The check made a call that has no answer yet; not for the check to catch."""
+
+
+def call(name: str, arguments: str) -> str:
+    """Calls the submission's function; gives a record."""
+    import solution  # type: ignore[import-not-found]
+
+    positional, named = decode(json.loads(arguments))
+    return json.dumps({"value": encode(getattr(solution, name)(*positional, **named))})
+
+
+def record(reference: str, check: str, name: str, seed: int) -> list[str]:
+    """Gives the calls that a check makes of the reference solution. Raises what the check raises, or a call."""
+    namespace: dict[str, Any] = {}
+    exec(reference, namespace)
+    function = namespace[name]
+    calls: list[str] = []
+    failures: list[BaseException] = []
+
+    def candidate(*positional: Any, **named: Any) -> Any:
+        try:
+            calls.append(json.dumps(encode((positional, named))))
+            # What the solution draws is no concern of the check's own draws, which have to come again.
+            state = random.getstate()
+            answer = function(*positional, **named)
+            random.setstate(state)
+            encode(answer)
+        except BaseException as error:
+            failures.append(error)
+            raise
+        return answer
+
+    _run_check(namespace, check, name, seed, candidate)
+    if failures:
+        raise failures[0]
+    return calls
+
+
+def replay(
+    reference: str, check: str, name: str, seed: int, calls: list[str], answers: list[str]
+) -> str | list[str]:
+    """Runs a check with answers to the calls that it made so far. Raises what the check raises.
+
+    Gives "passed"; or, when the check makes another call, those before it and that one.
+    """
+    namespace: dict[str, Any] = {}
+    exec(reference, namespace)
+    used = 0
+    asked: list[str] = []
+
+    def candidate(*positional: Any, **named: Any) -> Any:
+        nonlocal used
+        arguments = json.dumps(encode((positional, named)))
+        if used == len(calls) or arguments != calls[used]:
+            asked.extend([*calls[:used], arguments])
+            raise _Asks
+        used += 1
+        return decode(json.loads(answers[used - 1]))
+
+    try:
+        _run_check(namespace, check, name, seed, candidate)
+    except _Asks:
+        pass
+    return asked or "passed"
+
+
+def encode(value: object, levels: int = _LEVELS) -> object:
+    """Turns plain data into JSON. Raises an exception for anything else, and for what nests in more levels."""
+    if levels == 0:
+        raise _NotPlainData
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, float):
+        return {"float": float.hex(value)}
+    if isinstance(value, dict):
+        return {"dict": [[encode(key, levels - 1), encode(item, levels - 1)] for key, item in value.items()]}
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            items = [encode(item, levels - 1) for item in value]
+            return items if kind is list else {kind.__name__: items}
+    raise _NotPlainData
+
+
+def decode(value: Any) -> Any:
+    """The opposite of `encode`."""
+    if isinstance(value, list):
+        return [*map(decode, value)]
+    if not isinstance(value, dict):
+        return value
+    [(kind, content)] = value.items()
+    if kind == "float":
+        return float.fromhex(content)
+    if kind == "dict":
+        return {decode(key): decode(item) for key, item in content}
+    return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](map(decode, content))
+
+
+def _run_check(namespace: dict[str, Any], check: str, name: str, seed: int, candidate: Any) -> None:
+    """Runs the check as if the candidate were the function in the file of the reference solution."""
+    # A copy: the reference solution may call itself.
+    names = {**namespace, name: candidate}
+    exec(check, names)
+    random.seed(seed)
+    names["check"](candidate)

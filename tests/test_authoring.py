@@ -1,0 +1,115 @@
+"""A task of one's own: from a folder to a proven task, or to the reason why not."""
+
+import asyncio
+
+import pytest
+
+from gym_service import authoring
+from gym_service.proof import prove
+from gym_service.tasks.importing import ImportRefused
+from gym_service.tasks.model import Split
+from gym_service.tasks.scaffold import read_folder, write_example
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_example(tmp_path / "prices")
+    return tmp_path / "prices"
+
+
+def test_the_example_is_read_with_all_its_parts(folder):
+    read = read_folder(folder)
+
+    assert (read.name, read.suite, read.split) == ("prices", "own", Split.TRAIN)
+    assert read.repo.keys() == read.gold.keys() == {"prices.py"}
+    assert (read.public.keys(), read.hidden.keys()) == ({"test_total.py"}, {"test_discount.py"})
+
+
+def test_no_folder_is_written_over(folder):
+    with pytest.raises(ImportRefused, match="is there already"):
+        write_example(folder)
+
+
+def test_what_tools_leave_behind_is_left_out(folder):
+    (folder / "repo/__pycache__").mkdir()
+    (folder / "repo/__pycache__/prices.pyc").write_bytes(b"")
+
+    assert read_folder(folder).repo.keys() == {"prices.py"}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "reason"),
+    [
+        ("task.toml", None, "task.toml cannot be read"),
+        ("task.toml", "request = ", "task.toml cannot be read"),
+        ("task.toml", 'split = "train"', "no request"),
+        ("task.toml", 'request = "a"\nsplit = "some"', "no split: one of train, validation, test"),
+        ("task.toml", 'request = "a"\nsplt = "train"', "task.toml has splt; there is request, split, suite"),
+        ("hidden/test_discount.py", None, "hidden holds no file"),
+        ("gold/prices.py", None, "gold holds no file"),
+    ],
+)
+def test_a_folder_that_lacks_something_is_refused_with_what(folder, path, text, reason):
+    (folder / path).unlink()
+    if text is not None:
+        (folder / path).write_text(text)
+
+    with pytest.raises(ImportRefused, match=reason):
+        read_folder(folder)
+
+
+def test_a_link_is_not_followed(folder):
+    (folder / "repo/passwd").symlink_to("/etc/passwd")
+
+    with pytest.raises(ImportRefused, match="a task has no links"):
+        read_folder(folder)
+
+
+@pytest.mark.docker
+async def test_the_example_is_proven(folder, grounds):
+    task = await authoring.make_task(read_folder(folder), grounds)
+
+    assert len(task.fail_to_pass) == 3
+    assert len(task.pass_to_pass) == 2
+    assert (
+        set(task.twins)
+        == set(task.plain)
+        == {each.partition("[")[0] for each in (*task.fail_to_pass, *task.pass_to_pass)}
+    )
+    assert (await prove(task, grounds)).faults == ()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("path", "text", "reason"),
+    [
+        ("gold/prices.py", "def total(*_): return 0\n", "test_a_tenth_less does not pass with gold/"),
+        ("gold/other.py", "x = 1\n", "gold/other.py is no source of repo/"),
+        ("gold/tests/test_total.py", "x = 1\n", "is no source of repo/"),
+        ("hidden/data.txt", "x", "hidden/data.txt is no test_"),
+        ("hidden/test_total.py", "def test_a(): assert 1 == 1\n", "tests/test_total.py is there twice"),
+        ("hidden/test_more.py", "def test_a(): assert 1 == 1\n", "test_a passes at the start"),
+        ("hidden/test_more.py", "def test_(:\n", "test_more.py cannot be read as Python"),
+        (
+            "public/test_more.py",
+            "from prices import total\ndef test_b(): assert total([200], 10) == 180\n",
+            "test_b fails at the start",
+        ),
+        (
+            "hidden/test_discount.py",
+            "from prices import total\ndef test_c(): assert not total([200], 10) - 180\n",
+            "no hidden test says what a value is",
+        ),
+        (
+            "hidden/test_more.py",
+            "import time\ndef test_d(): time.sleep(100)\n",
+            "test_d does not pass with gold/",
+        ),
+    ],
+)
+async def test_a_task_that_does_not_hold_is_refused_with_what_to_change(folder, grounds, path, text, reason):
+    target = folder / path
+    await asyncio.to_thread(lambda: (target.parent.mkdir(exist_ok=True), target.write_text(text)))
+
+    with pytest.raises(ImportRefused, match=reason):
+        await authoring.make_task(read_folder(folder), grounds)
