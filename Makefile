@@ -12,6 +12,8 @@ PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
 # What is installed follows from these files, and from where the tree is: an editable install points at it.
 ENVIRONMENT_KEY := $(CURDIR) $(shell cat pyproject.toml constraints.txt | sha256sum)
+# What needs the engine is one group, and so in one process, one test after the other (tests/conftest.py).
+TWO_AT_A_TIME := -n 2 --dist loadgroup
 GENERATE := $(VENV_PYTHON) -m grpc_tools.protoc -Igym_contract/v1=proto/gym/v1 gym_contract/v1/gym.proto
 
 .PHONY: help
@@ -58,11 +60,11 @@ tasks: ## Make and prove repository-level tasks out of three packages from PyPI
 test: ## Run every test; an engine that is started for it is stopped again
 	@echo "[1/3] Python environment"
 	@$(MAKE) setup
-	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m pytest -q $(ARGS)
+	@$(VENV_PYTHON) -m sandbox_images.build $(VENV_PYTHON) -m pytest -q $(TWO_AT_A_TIME) $(ARGS)
 
 .PHONY: test-fast
 test-fast: setup ## Run the tests that need no Docker Engine
-	@$(VENV_PYTHON) -m pytest -q -m "not docker" $(ARGS)
+	@$(VENV_PYTHON) -m pytest -q $(TWO_AT_A_TIME) -m "not docker" $(ARGS)
 
 # Each of these brings other versions of what .venv has, but for torch and what goes with it: that is taken from there.
 ADAPTERS ?= trl verifiers skyrl openenv

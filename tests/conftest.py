@@ -21,6 +21,14 @@ from gym_service.tasks.suites import Catalogue, built_in
 from sandbox_images.build import image_reference
 from tests import ledger
 
+
+def pytest_collection_modifyitems(items):
+    """Has each file in one process, and all that needs the engine in another: pytest -n 2 --dist loadgroup."""
+    for item in items:
+        group = "engine" if item.get_closest_marker("docker") else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 DOCKER_LIMITS = SandboxLimits(memory_bytes=256 << 20, pids=64)
 
 

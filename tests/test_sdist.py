@@ -257,7 +257,9 @@ def test_a_bomb_is_not_unfolded():
 
 
 @pytest.mark.parametrize(
-    "archive", [b"", b"no archive", ARCHIVE[:60], gzip.compress(b"no archive" * 100), ARCHIVE + ARCHIVE]
+    "archive",
+    [b"", b"no archive", ARCHIVE[:60], gzip.compress(b"no archive" * 100), ARCHIVE + ARCHIVE],
+    ids=["empty", "text", "cut off", "packed text", "two"],
 )
 def test_what_is_no_archive_is_refused(archive):
     with pytest.raises(SdistError):

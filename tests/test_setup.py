@@ -35,7 +35,9 @@ def test_state_is_for_its_owner_alone(state):
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
 
 
-@pytest.mark.parametrize("content", [str(os.getpid()), "4194305", "no number", ""])
+@pytest.mark.parametrize(
+    "content", [str(os.getpid()), "4194305", "no number", ""], ids=["ours", "nobody", "word", "empty"]
+)
 def test_a_process_that_got_the_pid_of_our_engine_is_not_stopped(state, content):
     (state / "engine.pid").write_text(content)
 

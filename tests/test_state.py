@@ -74,7 +74,9 @@ def test_an_endpoint_is_that_of_the_process_that_holds_the_folder(state, other):
     assert state.endpoint() == Endpoint("127.0.0.1:1", "t", other.pid, "i")
 
 
-@pytest.mark.parametrize("process_id", [1, os.getpid(), 2**31 - 1, -1, "x"])
+@pytest.mark.parametrize(
+    "process_id", [1, os.getpid(), 2**31 - 1, -1, "x"], ids=["init", "this one", "nobody", "negative", "word"]
+)
 def test_an_endpoint_of_another_process_is_none(state, other, process_id):
     published(state, process_id=process_id)
 
