@@ -10,6 +10,7 @@ import math
 import operator
 
 from gym_service.tasks.model import Case
+from gym_service.tasks.parsing import parse
 
 _OPERATORS = {
     ast.Add: operator.add,
@@ -33,7 +34,7 @@ def literal_cases(check: str, entry_point: str) -> tuple[Case, ...] | None:
 
 
 def _read(check: str, entry_point: str) -> list[Case]:
-    body = ast.parse(check).body
+    body = parse(check).body
     functions = [node for node in body if isinstance(node, ast.FunctionDef)]
     for node in body:
         if node not in functions and not _does_nothing(node):

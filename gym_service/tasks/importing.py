@@ -22,6 +22,7 @@ from typing import Any
 
 from gym_service.tasks.completion import PATH, CompletionTask
 from gym_service.tasks.model import Split
+from gym_service.tasks.parsing import parse
 
 _REPAIR = (
     f"The function {{function}} in {PATH} does not do what its text says. Repair it. Hidden tests call it."
@@ -138,7 +139,7 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 def _without_last_call(test: str) -> str:
     """A test without the call of `check` that some files end with: who grades makes it."""
-    body = ast.parse(test).body
+    body = parse(test).body
     match body[-1] if body else None:
         case ast.Expr(ast.Call(ast.Name("check"))) as last:
             return "\n".join(test.split("\n")[: last.lineno - 1]) + "\n"
@@ -147,8 +148,8 @@ def _without_last_call(test: str) -> str:
 
 def _tested(code: str, check: str) -> ast.FunctionDef:
     """The function of a source that a check calls. Raises ValueError without one."""
-    functions = {node.name: node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
-    for node in ast.walk(ast.parse(check)):
+    functions = {node.name: node for node in parse(code).body if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(parse(check)):
         match node:
             case ast.Call(ast.Name(name)) if name in functions:
                 return functions[name]

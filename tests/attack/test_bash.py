@@ -319,7 +319,7 @@ def test_B24_a_program_that_asks_finds_the_end_of_its_input_at_once(player, sour
     "open('ran','w')",
     "not (",
     "(" * 50,
-    "not " * 120 + "x",
+    "not " * 120 + "qqq",
     "a or " * 90,
 )
 def test_B25_the_expression_of_k_is_data(repository, commands):
