@@ -30,6 +30,7 @@ def main() -> int:
         "up": _up,
         "down": _down,
         "status": _status,
+        "view": _view,
         "tasks": _tasks,
         "evaluate": _evaluate,
         "self-test": _self_test,
@@ -111,9 +112,19 @@ def _parser() -> argparse.ArgumentParser:
         help="register the tokenizer of a model folder, or of a model in the local cache of transformers, at start; "
         "may be given several times",
     )
+    serve.add_argument(
+        "--viewer-port",
+        type=int,
+        metavar="PORT",
+        help="serve a page that shows episodes turn by turn (`view` opens it), and metrics for Prometheus at /metrics, "
+        "on this port of the loopback interface; 0 for a free one; off if absent",
+    )
     commands.add_parser("up", help="serve in the background; takes the options of serve")
     commands.add_parser("down", help="stop the background service")
     commands.add_parser("status", help="describe the background service")
+    commands.add_parser(
+        "view", help="print a link that opens the service's page in a browser, once and for five minutes"
+    )
     self_test = commands.add_parser(
         "self-test", help="try every wall of a sandbox, on each runtime of the engine"
     )
@@ -215,6 +226,7 @@ def _serve(arguments: argparse.Namespace, rest: list[str]) -> int:
             verdict_cache=(arguments.verdict_cache or ("off" if arguments.profile == "evaluation" else "on"))
             == "on",
             tokenizers=tuple(arguments.tokenizer),
+            viewer_port=arguments.viewer_port,
         )
         uvloop.run(serve(config, state))
     except (SandboxLost, ValueError, RuntimeError) as error:
@@ -259,6 +271,17 @@ def _status(arguments: argparse.Namespace, rest: list[str]) -> int:
         )
         return 1
     _print_info(arguments.state_folder, info)
+    return 0
+
+
+def _view(arguments: argparse.Namespace, rest: list[str]) -> int:
+    from gym_service import control
+
+    try:
+        print(control.viewer_link(arguments.state_folder))
+    except control.ControlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -392,6 +415,8 @@ def _print_info(folder: Path, info: "pb.GetGymInfoResponse") -> None:
     endpoint = StateFolder(folder).endpoint()
     isolation = info.isolation
     print(f"serving    {endpoint.address if endpoint else 'nowhere'}")
+    if endpoint and endpoint.viewer:
+        print(f"page       {endpoint.viewer}; `python -m gym_service view` prints a link that opens it")
     print(f"image      {isolation.image_digest}")
     print(
         f"isolation  {isolation.runtime}, engine {isolation.engine_version}, kernel {isolation.kernel_version}"

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import hmac
 import json
+import logging
 import math
 import os
 import re
@@ -28,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from gym_service.errors import Forbidden, Unauthenticated
+
+logger = logging.getLogger(__name__)
 
 ROLES = ("observe", "train", "evaluate", "admin")
 """Each may do what those before it may, but for the records of others: an observer reads them, and an admin."""
@@ -78,6 +81,11 @@ class Caller:
     def reads(self, owner: str) -> bool:
         """Whether the record of an episode of this owner exists for the caller."""
         return self.sees(owner) or self.role == "observe"
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether the record of every episode exists for the caller."""
+        return self.role in ("observe", "admin")
 
     def _check(self, needed: str, what: str) -> None:
         if self._rank < ROLES.index(needed):
@@ -206,6 +214,36 @@ class TokenBook:
             temporary.replace(self._path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+class Bearers:
+    """Says who brings a token: the owner's, which is made anew at each start, or one that was issued."""
+
+    def __init__(self, owners_token: str, book: TokenBook) -> None:
+        self._owners = owners_token.encode()
+        self._book = book
+        self._complaint = ""
+        """What was last wrong with the file of tokens."""
+
+    def caller_of(self, brought: Sequence[str | bytes]) -> Caller:
+        """Returns who brings these values of the header `authorization`. Raises Unauthenticated."""
+        if len(brought) != 1:
+            raise Unauthenticated("the call does not carry one token of this gym", "TOKEN_INVALID")
+        (value,) = brought
+        value = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+        scheme, _, token = value.partition(b" ")
+        if scheme != b"Bearer":
+            raise Unauthenticated("authorization has to be: Bearer TOKEN", "TOKEN_INVALID")
+        if hmac.compare_digest(token, self._owners):
+            return OWNER
+        try:
+            return self._book.caller_of(token.decode("utf-8", "surrogateescape"))
+        except ValueError as error:
+            if str(error) != self._complaint:
+                # Once, not for each call that a stranger makes.
+                self._complaint = str(error)
+                logger.warning("no token but the owner's is good: %s", error)
+            raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID") from None
 
 
 def _issued(row: dict[str, Any]) -> Issued:

@@ -58,6 +58,8 @@ class ServiceConfig:
     """Whether a verdict that was reached before is given again without a run; see `grading.cache`."""
     tokenizers: tuple[str, ...] = ()
     """The model folders, or names in the local cache of transformers, whose tokenizers are registered at start."""
+    viewer_port: int | None = None
+    """Where on the loopback interface the page of the service and its metrics are; 0 for a free port, None for none."""
 
     def __post_init__(self) -> None:
         if self.listens_at.path and self.tls:
@@ -70,6 +72,8 @@ class ServiceConfig:
             if not 1 <= getattr(self, name) <= _MOST:
                 option = f"--{name.replace('_', '-')}"
                 raise ValueError(f"{option} must be from 1 to {_MOST}, not {getattr(self, name)}")
+        if self.viewer_port is not None and not 0 <= self.viewer_port <= 65535:
+            raise ValueError(f"--viewer-port must be from 0 (a free one) to 65535, not {self.viewer_port}")
         if self.profile not in PROFILES:
             raise ValueError(f"--profile must be one of {', '.join(PROFILES)}, not {self.profile}")
         if self.records not in RECORDS:

@@ -1,5 +1,7 @@
 """Starting, stopping and asking the background service of a state folder, for the command line."""
 
+import http.client
+import json
 import os
 import signal
 import subprocess
@@ -89,6 +91,29 @@ def down(folder: Path) -> bool:
 def status(folder: Path) -> pb.GetGymInfoResponse | None:
     """Asks the service; None when there is none that serves."""
     return _ask(StateFolder(folder))
+
+
+def viewer_link(folder: Path) -> str:
+    """Asks the service for a link that opens its page, once. Raises ControlError."""
+    endpoint = StateFolder(folder).endpoint()
+    if endpoint is None:
+        raise ControlError("no gym is running; start it with `python -m gym_service up --viewer-port 0`")
+    if not endpoint.viewer:
+        raise ControlError(
+            "this gym serves no page: stop it (`down`) and start it with `up --viewer-port 0` (0 takes a free port)"
+        )
+    connection = http.client.HTTPConnection(endpoint.viewer.removeprefix("http://"), timeout=10)
+    try:
+        connection.request("POST", "/link", headers={"Authorization": f"Bearer {endpoint.token}"})
+        response = connection.getresponse()
+        content = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise ControlError(f"{endpoint.viewer} does not answer: {error}") from None
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise ControlError(content.decode(errors="replace").strip())
+    return f"{endpoint.viewer}{json.loads(content)['path']}"
 
 
 def _start(state: StateFolder, serve_arguments: Sequence[str]) -> "subprocess.Popen[bytes]":

@@ -57,7 +57,7 @@ class StepResult:
     """Absent while the episode goes on."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Step:
     """A turn that was begun."""
 
@@ -65,6 +65,10 @@ class Step:
     """The action as the client sent it: tells it from others, and goes into the record."""
     played: "asyncio.Future[StepResult]"
     """Has the result when it is played; cancelled where the service ended first."""
+    began_at: float = 0.0
+    """In seconds of the monotonic clock. That of uvloop counts milliseconds, and a turn takes less."""
+    seconds: float = 0.0
+    """How long it took; 0 until it is played."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +107,13 @@ class Episode:
     """The caller that opened it; for others it does not exist."""
     record_sha256: str = ""
     """The head of the record; made when the episode is graded."""
+    created_at: float = 0.0
+    """In seconds of the monotonic clock, as the next one."""
+    ended_at: float = 0.0
+    slowest_seconds: float = 0.0
+    """What the slowest of its turns took."""
+    grading_seconds: float = 0.0
+    """From the call to the verdict, waiting for a grader included; 0 until it is graded."""
 
     @property
     def playing(self) -> bool:

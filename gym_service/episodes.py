@@ -16,11 +16,13 @@ import hashlib
 import itertools
 import logging
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from gym_service.accounts import Accounts
 from gym_service.admission import check_creation
 from gym_service.callers import CALLER, Caller
 from gym_service.ended import EndedEpisodes
@@ -97,6 +99,7 @@ class Episodes:
         self.max_lease_seconds = max_lease_seconds
         self.grader = Grader(pool, private_seed, graders, cache)
         """Grades episodes, and what no episode made."""
+        self.accounts = Accounts()
         self._by_id: dict[str, Episode] = {}
         self._creations: dict[tuple[str, str], tuple[bytes, asyncio.Task[Episode]]] = {}
         self._ended = EndedEpisodes(kept)
@@ -121,6 +124,11 @@ class Episodes:
     def live(self) -> int:
         """The episodes that hold a sandbox."""
         return self._places.held
+
+    @property
+    def kept(self) -> int:
+        """The ended episodes whose records can still be asked for."""
+        return len(self._ended)
 
     def capacity_of(self, caller: Caller) -> int:
         """The episodes that a caller can have live at once. Who plans with more would wait for places of its own."""
@@ -173,9 +181,14 @@ class Episodes:
         episode.record_bytes += len(sent)
         played: asyncio.Future[StepResult] = asyncio.get_running_loop().create_future()
         self._watch(played)
-        episode.steps.append(Step(sent, played))
+        step = Step(sent, played, time.monotonic())
+        episode.steps.append(step)
         try:
             result = await self._play(episode, turn, action)
+            step.seconds = seconds = time.monotonic() - step.began_at
+            self.accounts.turns.add(seconds)
+            if seconds > episode.slowest_seconds:
+                episode.slowest_seconds = seconds
             played.set_result(result)
             return episode, result
         finally:
@@ -220,6 +233,11 @@ class Episodes:
     def read(self, episode_id: str) -> Episode:
         """Finds an episode that the caller may read. Raises NotFound."""
         return self._found(episode_id, CALLER.get().reads)
+
+    def readable(self) -> list[Episode]:
+        """Gives all episodes that the caller may read, the latest first."""
+        reads = CALLER.get().reads
+        return [episode for episode in reversed(self._by_id.values()) if reads(episode.owner)]
 
     def _found(self, episode_id: str, exists: Callable[[str], bool]) -> Episode:
         episode = self._by_id.get(episode_id)
@@ -332,8 +350,10 @@ class Episodes:
             length=len(prompt.token_ids) if prompt else 0,
             native_tools=native,
             owner=CALLER.get().name,
+            created_at=time.monotonic(),
         )
         self._by_id[episode.episode_id] = episode
+        self.accounts.count_created(episode.owner)
         return episode
 
     async def _prepare_sandbox(self, instance: Instance, limits: SandboxLimits) -> PooledSandbox:
@@ -418,6 +438,8 @@ class Episodes:
         finally:
             await self._pool.release(episode.sandbox, broken=broken)
             self._give_back(episode.owner)
+            episode.ended_at = time.monotonic()
+            self.accounts.ended[stop_reason.name] += 1
             self._keep(episode)
         return stop_reason
 
@@ -434,6 +456,7 @@ class Episodes:
     async def _grade(self, episode: Episode) -> Verdict:
         """Gives the verdict, signed, and closes the record with it."""
         assert episode.ending is not None
+        began_at = time.monotonic()
         seed = episode.creation.seed.text(episode.task.task_id)
         if (await episode.ending).errored:
             verdict = self.grader.give_up(episode.task, "the gym lost the episode")
@@ -443,6 +466,7 @@ class Episodes:
             verdict = replace(verdict, submission_sha256=episode.submission.sha256)
         certificate = self._signer.sign(verdict, episode.task.sha256, seed, grader_version(episode.task))
         verdict = replace(verdict, certificate=certificate)
+        episode.grading_seconds = time.monotonic() - began_at
         await self._record(episode, verdict)
         return verdict
 

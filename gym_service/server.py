@@ -2,15 +2,14 @@
 
 import asyncio
 import gc
-import hmac
 import logging
 import secrets
 import signal
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -19,7 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from gym_contract.v1 import gym_pb2 as pb
 from gym_contract.v1 import gym_pb2_grpc
 
-from gym_service.callers import CALLER, OWNER, STRANGER, Caller, TokenBook
+from gym_service.callers import CALLER, OWNER, STRANGER, Bearers, Caller, TokenBook
 from gym_service.config import ServiceConfig
 from gym_service.episodes import Episodes
 from gym_service.errors import GymError, InvalidRequest, Unauthenticated
@@ -85,6 +84,8 @@ class RunningGym:
     episodes: Episodes
     drain: Callable[[], Awaitable[None]]
     """Takes no new episodes and says so in the health check; those that live go on."""
+    viewer: str = ""
+    """Where its page is; empty without one."""
 
 
 @asynccontextmanager
@@ -116,7 +117,8 @@ async def running_gym(
         cache=cache,
     )
     token = secrets.token_urlsafe(32)
-    gate = _Gate(token, TokenBook(config.state_folder / TOKENS_FILE), turnstile)
+    bearers = Bearers(token, TokenBook(config.state_folder / TOKENS_FILE))
+    gate = _Gate(bearers, turnstile, episodes.accounts.errors)
     server = make_server(interceptors=[gate], options=_OPTIONS)
     evaluator = Evaluator(episodes.grader, signer)
     servicer = GymServicer(episodes, evaluator, pool, assurance, turnstile, MAX_MESSAGE_BYTES)
@@ -125,6 +127,12 @@ async def running_gym(
     health_pb2_grpc.add_HealthServicer_to_server(healthcheck, server)
     reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     address = listen(server, config, identity)
+    viewer = None
+    if config.viewer_port is not None:
+        # Metrics bring a library that a service without them does not need.
+        from gym_service.viewer import open_viewer
+
+        viewer = await open_viewer(config.viewer_port, episodes, pool, bearers)
 
     async def drain() -> None:
         episodes.draining = True
@@ -135,8 +143,10 @@ async def running_gym(
     try:
         await server.start()
         await healthcheck.set(SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
-        yield RunningGym(address, token, episodes, drain)
+        yield RunningGym(address, token, episodes, drain, viewer.address if viewer else "")
     finally:
+        if viewer:
+            await viewer.close()
         await drain()
         await episodes.close()
         await server.stop(grace=1.0)
@@ -174,7 +184,7 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         async with running_gym(config, engine.start, assurance, catalogue, state.grading_seed()) as gym:
             for tokenizer in tokenizers:
                 gym.episodes.tokenizers.add(tokenizer, OWNER)
-            state.publish(endpoint_of(config, gym.address, gym.token, image))
+            state.publish(replace(endpoint_of(config, gym.address, gym.token, image), viewer=gym.viewer))
             logger.info("serving at %s, image %s", gym.address, engine.facts.image_digest)
             try:
                 await stopped.wait()
@@ -267,12 +277,10 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
     One call is open: the health check, which says nothing but whether the service serves.
     """
 
-    def __init__(self, token: str, book: TokenBook, turnstile: Turnstile) -> None:
-        self._owners = token.encode()
-        self._book = book
+    def __init__(self, bearers: Bearers, turnstile: Turnstile, errors: Counter[str]) -> None:
+        self._bearers = bearers
         self._turnstile = turnstile
-        self._complaint = ""
-        """What was last wrong with the file of tokens."""
+        self._errors = errors
         self._reading: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(_READ_AT_ONCE)
         )
@@ -283,10 +291,11 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         if handler is None:
             return None
         method, metadata = details.method, tuple(details.invocation_metadata or ())
+        brought = [value for key, value in metadata if key == "authorization"]
 
         def admit() -> Caller:
             try:
-                caller = self._admit(metadata)
+                caller = self._bearers.caller_of(brought)
             except Unauthenticated:
                 if method != _OPEN_METHOD:
                     raise
@@ -298,31 +307,14 @@ class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in
         try:
             caller = admit()
         except GymError as error:
+            self._errors[error.reason] += 1
             return _refusing(error)
         if handler.response_streaming and not handler.request_streaming:
             return handler
         reading, is_counted = self._reading[caller.name], method != _RENEW_METHOD
-        return _decoding(handler, caller, admit, self._turnstile, reading, is_counted=is_counted)
-
-    def _admit(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
-        brought = [value for key, value in metadata if key == "authorization"]
-        if len(brought) != 1:
-            raise Unauthenticated("the call does not carry one token of this gym", "TOKEN_INVALID")
-        (value,) = brought
-        value = value if isinstance(value, bytes) else value.encode()
-        scheme, _, token = value.partition(b" ")
-        if scheme != b"Bearer":
-            raise Unauthenticated("authorization has to be: Bearer TOKEN", "TOKEN_INVALID")
-        if hmac.compare_digest(token, self._owners):
-            return OWNER
-        try:
-            return self._book.caller_of(token.decode("utf-8", "surrogateescape"))
-        except ValueError as error:
-            if str(error) != self._complaint:
-                # Once, not for each call that a stranger makes.
-                self._complaint = str(error)
-                logger.warning("no token but the owner's is good: %s", error)
-            raise Unauthenticated("the call does not carry a token of this gym", "TOKEN_INVALID") from None
+        return _decoding(
+            handler, caller, admit, self._turnstile, reading, self._errors, is_counted=is_counted
+        )
 
 
 def _decoding(
@@ -331,6 +323,7 @@ def _decoding(
     admit: Callable[[], Caller],
     turnstile: Turnstile,
     reading: asyncio.Semaphore,
+    errors: Counter[str],
     *,
     is_counted: bool,
 ) -> Any:
@@ -342,13 +335,17 @@ def _decoding(
     """
     malformed = InvalidRequest("the message is not of the kind that this method takes", "MESSAGE_MALFORMED")
 
+    async def refuse(context: Any, error: GymError) -> NoReturn:
+        errors[error.reason] += 1
+        await abort(context, error)
+
     async def call(_: Any, context: Any) -> Any:
         CALLER.set(caller)
         async with reading:
             data = await context.read()
         # A call that ends before its message does would get no answer from gRPC.
         if not isinstance(data, bytes):
-            await abort(context, malformed)
+            await refuse(context, malformed)
         if is_counted:
             await turnstile.keep_rate()
         await turnstile.enter()
@@ -356,7 +353,7 @@ def _decoding(
         try:
             request = handler.request_deserializer(data)
         except DecodeError:
-            await abort(context, malformed)
+            await refuse(context, malformed)
         response = await handler.unary_unary(request, context)
         turnstile.charge(response.ByteSize())
         return response
@@ -384,7 +381,7 @@ def _decoding(
         async for response in handler.stream_stream(requests(), context):
             yield response
         if refusal:
-            await abort(context, refusal)
+            await refuse(context, refusal)
 
     return _with_behaviour(handler, call, stream)
 

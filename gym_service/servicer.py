@@ -166,13 +166,13 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         owner = CALLER.get().name
         if self._streams[owner] >= _MOST_STREAMS:
             message = f"{_MOST_STREAMS} streams of {owner} are open, the most of one caller"
-            await abort(context, AtCapacity(message, "STREAMS_REACHED"))
+            await self._abort(context, AtCapacity(message, "STREAMS_REACHED"))
         self._streams[owner] += 1
         try:
             async for response in stream.answer(requests):
                 yield response
         except GymError as error:
-            await abort(context, error)
+            await self._abort(context, error)
         finally:
             self._streams[owner] -= 1
 
@@ -196,9 +196,9 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
                 case _:
                     raise InvalidRequest("the command is empty", "COMMAND_EMPTY")
         except GymError as error:
-            result.error.CopyFrom(wire.error_to(error))
+            result.error.CopyFrom(self._told(error))
         except Exception:
-            result.error.CopyFrom(wire.error_to(_defect("a command")))
+            result.error.CopyFrom(self._told(_defect("a command")))
         return result
 
     async def _evaluate(self, request: pb.EvaluateSubmissionsRequest) -> pb.EvaluateSubmissionsResponse:
@@ -213,9 +213,9 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
             evaluated = await self._evaluator.evaluate(task, content)
             return wire.evaluated_to(request, evaluated, self._isolation)
         except GymError as error:
-            answer.error.CopyFrom(wire.error_to(error))
+            answer.error.CopyFrom(self._told(error))
         except Exception:
-            answer.error.CopyFrom(wire.error_to(_defect("a submission")))
+            answer.error.CopyFrom(self._told(_defect("a submission")))
         return answer
 
     async def _answer(self, work: Coroutine[Any, Any, Response], context: Context) -> Response:
@@ -223,9 +223,17 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         try:
             return await asyncio.shield(self._keep(work))
         except GymError as error:
-            await abort(context, error)
+            await self._abort(context, error)
         except Exception:
-            await abort(context, _defect("a call"))
+            await self._abort(context, _defect("a call"))
+
+    async def _abort(self, context: Context, error: GymError) -> NoReturn:
+        self._episodes.accounts.errors[error.reason] += 1
+        await abort(context, error)
+
+    def _told(self, error: GymError) -> pb.Error:
+        self._episodes.accounts.errors[error.reason] += 1
+        return wire.error_to(error)
 
     def _keep(self, work: Coroutine[Any, Any, Response]) -> asyncio.Task[Response]:
         """Does something to its end, even if nobody waits for it any more."""

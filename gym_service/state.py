@@ -49,6 +49,8 @@ class Endpoint:
     """What the owner shows to a service that asks for it; else empty."""
     key_file: str = ""
     """The key of that certificate."""
+    viewer: str = ""
+    """Where the page of the service is, such as http://127.0.0.1:8080; empty without one."""
 
 
 class StateFolder:

@@ -16,7 +16,7 @@ SERVICE_FLOORS = [
     {"synthesis", "control", "server"},
     {"proof", "listener"},
     {"certificates"},
-    {"servicer", "state", "config"},
+    {"servicer", "state", "config", "viewer"},
     {"rollout"},
     {"wire"},
     {"episodes"},
@@ -27,7 +27,7 @@ SERVICE_FLOORS = [
     {"grading"},
     {"sandbox"},
     {"tasks", "values", "callers", "fairness", "bind"},
-    {"errors", "hardening"},
+    {"errors", "hardening", "accounts"},
 ]
 
 TRAINER_FLOORS = [

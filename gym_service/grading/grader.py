@@ -8,11 +8,13 @@ import asyncio
 import hashlib
 import logging
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from gym_service.accounts import GRADING_BOUNDS_SECONDS, Latencies
 from gym_service.fairness import FairSemaphore
 from gym_service.grading import completion, oracle, repository
 from gym_service.grading.bytecode import Bytecode
@@ -83,6 +85,8 @@ class Grader:
         self._flags: Counter[str] = Counter()
         self._gradings: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self.latencies = Latencies(GRADING_BOUNDS_SECONDS)
+        """From the call to the verdict, waiting for a grader included; also where nothing was run."""
         self._retries = 0
         self._alarmed: set[str] = set()
 
@@ -106,12 +110,15 @@ class Grader:
         A failure of the gym's own is a verdict too, never an exception.
         """
         task = instance.task
+        began_at = time.monotonic()
         try:
             verdict = await self._find_or_run(instance, submission, seed)
             verdict = replace(verdict, flags=await _flags(submission, instance, verdict))
         except Exception:
             logger.exception("grading of %s failed", task.task_id)
             return self.give_up(task, "the gym could not grade")
+        finally:
+            self.latencies.add(time.monotonic() - began_at)
         return self._count(task, verdict)
 
     async def try_out(self, instance: Instance, submission: Submission, seed: str) -> Verdict:
