@@ -58,6 +58,10 @@ async def make_task(folder: TaskFolder, grounds: Grounds) -> RepositoryTask:
 def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
     """The task before anything has run. Raises ImportRefused."""
     name = re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-")
+    if not name:
+        raise ImportRefused(
+            f"{folder.name!a} has no letter or digit a task could be called by: rename the folder"
+        )
     public, hidden = (
         {f"{TEST_FOLDER}/{path}": text for path, text in part.items()}
         for part in (folder.public, folder.hidden)

@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         tasks = known_suites(state.suites).suite(arguments.suite)
         read = read_submissions(arguments.submissions, tasks)
-    except (NotFound, DamagedSuite, ReadingError) as error:
+    except (NotFound, DamagedSuite, ReadingError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for complaint in read.complaints[:_TOLD_COMPLAINTS]:
@@ -146,6 +146,8 @@ def _fault(arguments: argparse.Namespace, out: Path) -> str:
         return f"--fail-under must be from 0 to 1, not {arguments.fail_under:g}"
     if out.suffix != ".jsonl":
         return f"--out must end in .jsonl, and {out} does not"
+    if out.resolve() == Path(arguments.submissions).resolve():
+        return f"--out {out} is the file of the submissions: verdicts would be written into it"
     return ""
 
 

@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         return _check(suite, state)
     except (NotFound, DamagedSuite, SdistError, ImportRefused) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 2
 
 
@@ -178,7 +178,7 @@ def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
             async with proof.open_grounds(engine) as grounds:
                 task = await authoring.make_task(folder, grounds)
         except ImportRefused as error:
-            _say(f"refused: {error}")
+            _say(_printable(f"refused: {error}"))
             return 1
         if not await _prove([task], state, engine):
             return 1
@@ -205,7 +205,7 @@ def _import_file(arguments: argparse.Namespace, state: StateFolder) -> int:
     async def make(engine: "DockerEngine") -> int:
         all_proven = await _prove(found.tasks, state, engine)
         for line in found.refused:
-            print(f"refused: {line}")
+            print(_printable(f"refused: {line}"))
         drop_other_sources(folder, found.source)
         for task in found.tasks:
             save_task(folder, task)

@@ -1,6 +1,8 @@
 """A task of one's own: from a folder to a proven task, or to the reason why not."""
 
 import asyncio
+import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +11,9 @@ from gym_service.proof import prove
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.model import Split
 from gym_service.tasks.scaffold import read_folder, write_example
+
+NO_GROUNDS = SimpleNamespace(image_digest="sha256:0")
+"""For what is refused before anything runs."""
 
 
 @pytest.fixture
@@ -42,6 +47,7 @@ def test_what_tools_leave_behind_is_left_out(folder):
     [
         ("task.toml", None, "task.toml cannot be read"),
         ("task.toml", "request = ", "task.toml cannot be read"),
+        ("task.toml", "x = " + "[" * 20_000, "task.toml cannot be read"),
         ("task.toml", 'split = "train"', "no request"),
         ("task.toml", 'request = "a"\nsplit = "some"', "no split: one of train, validation, test"),
         ("task.toml", 'request = "a"\nsplt = "train"', "task.toml has splt; there is request, split, suite"),
@@ -63,6 +69,45 @@ def test_a_link_is_not_followed(folder):
 
     with pytest.raises(ImportRefused, match="a task has no links"):
         read_folder(folder)
+
+
+def test_a_part_that_is_a_link_itself_is_not_followed(folder):
+    (folder / "repo").rename(folder.parent / "elsewhere")
+    (folder / "repo").symlink_to(folder.parent / "elsewhere")
+
+    with pytest.raises(ImportRefused, match="a task has no links"):
+        read_folder(folder)
+
+
+def test_a_file_larger_than_a_task_is_refused_unread(folder):
+    with (folder / "repo/large").open("wb") as file:
+        file.truncate(1 << 40)  # It takes no room on the disk, and no memory has as much.
+
+    with pytest.raises(ImportRefused, match="more than 16 MiB"):
+        read_folder(folder)
+
+
+def test_folders_that_nest_without_end_are_refused(folder, monkeypatch):
+    monkeypatch.chdir(folder / "repo")
+    depth = 1200
+    for _ in range(depth):
+        os.mkdir("a")
+        os.chdir("a")
+
+    try:
+        with pytest.raises(ImportRefused, match="cannot be read"):
+            read_folder(folder)
+    finally:
+        for _ in range(depth):  # What clears away after tests would not get to the end of it either.
+            os.chdir("..")
+            os.rmdir("a")
+
+
+async def test_a_folder_whose_name_gives_no_id_is_refused(folder):
+    named = folder.rename(folder.parent / "価格")
+
+    with pytest.raises(ImportRefused, match="rename the folder"):
+        await authoring.make_task(read_folder(named), NO_GROUNDS)
 
 
 @pytest.mark.docker

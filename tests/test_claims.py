@@ -43,6 +43,7 @@ def test_what_checks_nothing_is_passed_over(nothing):
         "assert candidate(1) == 2 == 3", "assert other(1) == 2", "candidate(1)", "import math", "x = 1",
         "for x in range(3): assert candidate(x) == x", "assert candidate(b'a') == 2", "assert candidate(1j) == 2",
         "assert candidate(2 ** 10000) == 2", "assert candidate(9 ** 9 ** 9 ** 9) == 2",
+        "assert candidate(0 ** -1) == 2", "assert candidate((-8) ** 0.5) == 2", "assert candidate(1) == (-8) ** 0.5",
         "assert candidate('a' * 9) == 2",
         "assert candidate({[1]: 2}) == 2", "assert candidate(-'a') == 2", "assert candidate({**{}}) == 1", "unknown",
         "assert False", "assert 0",

@@ -197,6 +197,30 @@ async def test_calls_that_depend_on_answers_are_made_with_the_answers_of_the_sub
     assert (await verdict_of(each, "    return x + 1\n")).status is WRONG
 
 
+_READS_AHEAD = """\
+    import sys, json
+    frame = sys._getframe()
+    while frame:
+        for value in [*frame.f_locals.values()]:
+            calls = getattr(value, "arguments", None) or value
+            if isinstance(calls, list) and calls and isinstance(calls[0], list) and calls[0][0] == "f":
+                later = [json.loads(call)["tuple"][0]["tuple"][0] for _, call in calls]
+                return next((each for each in later if each != x and sorted(each) == sorted(x)), x)
+        frame = frame.f_back
+"""
+"""Looks for its answer among the arguments of later calls."""
+
+
+async def test_an_answer_that_is_an_argument_later_is_not_there_for_the_call_that_gives_it(verdict_of, boxes):
+    each = task(
+        "once = candidate([3, 1, 2])\nassert candidate(once) == once == [1, 2, 3]", "    return sorted(x)\n"
+    )
+
+    assert (await verdict_of(each, each.gold)).status is RIGHT
+    assert [PATH in files for files in boxes] == [False, True, True, False]
+    assert (await verdict_of(each, _READS_AHEAD)).status is WRONG
+
+
 async def test_a_check_that_goes_on_asking_comes_to_an_end(verdict_of):
     each = task("n = 1\nwhile n < 1000:\n    n = candidate(n)", "    return 1000\n")
 
@@ -218,10 +242,33 @@ async def test_a_task_that_nobody_can_grade_is_broken_whatever_is_submitted(verd
         await verdict_of(task(check, gold), "    return 1\n")
 
 
-async def test_a_check_of_what_a_call_does_to_its_arguments_is_not_passed_by_the_gold(verdict_of):
-    each = task("n = [2, 1]\ncandidate(n)\nassert n == [1, 2]", "    x.sort()\n")
+@pytest.mark.parametrize(
+    ("check", "gold", "wrong"),
+    [
+        ("n = [2, 1]\ncandidate(n)\nassert n == [1, 2]", "    x.sort()\n", "    return sorted(x)\n"),
+        (
+            "n = [2, 1]\nassert candidate(n) == [1, 2]\nassert n == [2, 1]",
+            "    return sorted(x)\n",
+            "    x.sort()\n    return x\n",
+        ),
+        ("n = ({1}, {2: 3})\ncandidate(x=n)\nassert n == (set(), {4: 5})",
+         "    x[0].clear()\n    x[1].clear()\n    x[1][4] = 5\n", "    return x\n"),
+    ],
+)  # fmt: skip
+async def test_a_check_sees_what_a_call_does_to_its_arguments(verdict_of, check, gold, wrong):
+    each = task(check, gold)
 
-    assert (await verdict_of(each, each.gold)).status is WRONG
+    assert (await verdict_of(each, gold)).status is RIGHT
+    assert (await verdict_of(each, wrong)).status is WRONG
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 5000, "[" * 150 + "]" * 150])
+async def test_a_call_with_what_cannot_be_sent_makes_a_task_broken(verdict_of, value):
+    each = task(f"assert candidate({value}) == 1")
+    assert each.cases is not None
+
+    with pytest.raises(BrokenTask, match="too long, or with what nests too deep"):
+        await verdict_of(each, "    return 1\n")
 
 
 # HumanEval
@@ -265,7 +312,7 @@ async def test_what_is_read_off_a_check_is_what_it_calls(tasks, sandbox):
 
         [answer] = parse_answers(done.output, 1)
         expected = [json.dumps(plain_calls.encode((case.arguments, {}))) for case in each.cases]
-        assert answer.value == expected
+        assert answer.value[0] == expected
 
 
 @pytest.mark.docker
@@ -423,7 +470,7 @@ _FORGED = """    return 1
 
 
 import json, sys, types
-text = '{"value":' + TEXT + '}'
+text = '{"value":{"tuple":[' + TEXT + ',{"dict":[]}]}}'
 sys.modules["plain_calls"].json = types.SimpleNamespace(loads=json.loads, dumps=lambda value: text)
 """
 
@@ -437,8 +484,8 @@ _MALFORMED = '{"tuple": [{"tuple": [0]}, {"dict": []}]}: malformed record'
     [
         # As short as a record can be, and long once it is written as floats are.
         ("""'[' + ','.join(['{"float":"1"}'] * 2500) + ']'""", "the check fails with these answers"),
-        ("'[' * 111 + ']' * 111", "the check fails with these answers"),
-        ("'[' * 112 + ']' * 112", _MALFORMED),
+        ("'[' * 110 + ']' * 110", "the check fails with these answers"),
+        ("'[' * 111 + ']' * 111", _MALFORMED),
         ("""'{"set":[1,1.5]}'""", _MALFORMED),
         ("'5, \"more\": 5'", _MALFORMED),
     ],

@@ -244,6 +244,7 @@ def _environment():
         (["bugfix", "--submissions", "stubs", "--graders", "0"], "--graders must be"),
         (["bugfix", "--submissions", "stubs", "--out", "x.json"], "must end in .jsonl"),
         (["bugfix", "--submissions", "stubs", "--reuse", "--profile", "evaluation"], "leave --reuse out"),
+        (["bugfix", "--submissions", "./x.jsonl", "--out", "x.jsonl"], "is the file of the submissions"),
         (["bugfix"], "--submissions"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,27 @@ def test_what_belongs_to_no_task_is_named(tmp_path):
     read = folder(tmp_path, {"zero/share.py": "a", "zero/unknown.py": "b", "README.md": ""})
 
     assert [each.place for each in read.complaints] == ["README.md", "zero/unknown.py"]
+    assert len(read.attempts) == 1
+
+
+def test_what_lies_beside_numbered_samples_is_named(tmp_path):
+    read = folder(tmp_path, {"zero/share/0.py": "a", "zero/share/one.py": "b", "zero/share/.x": ""})
+
+    assert [each.place for each in read.complaints] == ["zero/share/one.py"]
+    assert len(read.attempts) == 1
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_costs_no_other(tmp_path, monkeypatch):
+    def iterdir(path, iterdir=Path.iterdir):
+        if path.name in ("minmax", "speed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return iterdir(path)
+
+    # A mode would not do: nothing is closed to root.
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    read = folder(tmp_path, {"zero/share.py": "a", "minmax/larger.py": "b", "zero/speed/0.py": "c"})
+
+    assert [each.place for each in read.complaints] == ["minmax", "zero/speed"]
     assert len(read.attempts) == 1
 
 

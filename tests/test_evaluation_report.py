@@ -5,7 +5,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gym_service.evaluation.tampering import shown_evidence
+from gym_service.evaluation import report
+from gym_service.evaluation.tampering import printable, shown_evidence
 from gym_service.grading.submissions import Files, take_submission
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
@@ -132,3 +133,18 @@ def test_a_line_that_the_task_began_with_is_no_evidence():
     lines = shown_evidence(instance, submission, Verdict(VerdictStatus.UNRESOLVED, flags=("uses_gc",)))
 
     assert lines == ("uses_gc: ledger/money.py:2: gc.collect()",)
+
+
+async def test_of_very_many_bad_lines_the_first_are_listed(gym, monkeypatch):
+    monkeypatch.setattr("gym_service.evaluation.report._MOST_SHOWN", 2)
+    page = await page_of(gym, row("x"), *[{"task_id": f"none-{number}"} for number in range(5)])
+
+    assert "none-1" in page
+    assert "none-2" not in page
+    assert "And 3 more, in the review sheet." in page
+
+
+@pytest.mark.parametrize("blank", "\u3164\u115f\u2800\ufe0f\u200b\u202e\u00a0\U000e0101")
+@pytest.mark.parametrize("show", [printable, report.shown])
+def test_what_leaves_no_trace_on_a_screen_is_shown_by_its_number(show, blank):
+    assert show(f"a{blank}é") == f"a\\u{{{ord(blank):04X}}}é"

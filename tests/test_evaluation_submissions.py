@@ -48,6 +48,7 @@ def diff_of(tmp_path, before, after):
         (b"".join(b"%d\n" % n for n in range(90)), b"".join(b"%d\n" % n for n in range(90) if n % 30 != 7)),
         (b"\n\n\na\n", b"\n\na\n\n"),
         (b"a\x0cb\nc\n", b"a\x0cb\nd\n"),
+        (b"a\r\nb\r\n", b"a\r\nc\r\n"),
     ],
 )
 def test_a_diff_of_two_files_turns_the_one_into_the_other(tmp_path, before, after):

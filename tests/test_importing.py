@@ -11,6 +11,7 @@ import pytest
 
 from gym_service.proof import ProofBook
 from gym_service.state import StateFolder
+from gym_service.tasks import importing
 from gym_service.tasks.completion import PATH, CompletionInstance, CompletionTask
 from gym_service.tasks.importing import ImportRefused, read_file, suite_name
 from gym_service.tasks.model import Case, Split
@@ -90,6 +91,7 @@ def test_what_mbpp_sets_up_for_its_tests_is_there(read, change):
         ("humaneval", "{", "Expecting"),
         ("humaneval", [], "it is no object"),
         ("humaneval", DOUBLE | {"task_id": "///"}, "it has no task_id"),
+        ("humaneval", DOUBLE | {"task_id": "x" * 300}, "more than 100 characters"),
         ("humaneval", DOUBLE | {"prompt": 5}, "it has no prompt (a text)"),
         ("humaneval", DOUBLE | {"test": ""}, "it has no test"),
         ("humaneval", DOUBLE | {"test": "def ("}, "invalid syntax"),
@@ -134,6 +136,14 @@ def test_a_file_without_any_task_is_refused_as_a_whole(tmp_path, name, content):
 
     with pytest.raises(ImportRefused, match=name):
         read_file(tmp_path / name, "humaneval", "rows", Split.TEST)
+
+
+def test_a_file_that_unpacks_to_more_than_is_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(importing, "_MAX_BYTES", 1 << 20)
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(b" " * (2 << 20)))
+
+    with pytest.raises(ImportRefused, match="more than 1 MiB"):
+        read_file(tmp_path / "rows.jsonl.gz", "humaneval", "rows", Split.TEST)
 
 
 def test_a_suite_is_called_after_its_file():

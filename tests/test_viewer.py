@@ -4,6 +4,8 @@ import asyncio
 import http.client
 import json
 import os
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,6 +16,7 @@ from gym_service.callers import OWNER, Bearers, TokenBook
 from gym_service.errors import Unauthenticated
 from gym_service.state import Endpoint, StateFolder
 from gym_service.values import Action
+from gym_service.viewer import http as viewer_http
 from gym_service.viewer.access import LINK_SECONDS, SESSION_SECONDS, Access
 from gym_service.viewer.http import parse
 from gym_service.viewer.views import SHOWN_CHARACTERS
@@ -151,6 +154,39 @@ async def test_links_and_sessions_come_to_their_end(tmp_path):
     now = SESSION_SECONDS
     with pytest.raises(Unauthenticated):
         access.caller_of(request, "c")
+
+
+async def test_a_cookie_is_found_beside_those_of_other_servers_and_quotes_take_no_time(tmp_path):
+    access = Access(Bearers("token", TokenBook(tmp_path / "tokens.json")))
+    own = f"c={access.open_link(access.make_link(['Bearer token']))}"
+
+    for other in ('x={"a": [1]}', "a name=1", "=", 'x="' + "\\" * 15_000 + '"'):
+        for cookies in (f"{other}; {own}", f"{own}; {other}"):
+            began = time.perf_counter()
+            request = parse(f"GET / HTTP/1.1\r\nCookie: {cookies}\r\n\r\n".encode())
+            assert access.caller_of(request, "c").name == "owner"
+            assert time.perf_counter() - began < 0.1
+
+
+async def test_who_does_not_take_an_answer_is_dropped_with_it(monkeypatch):
+    monkeypatch.setattr(viewer_http, "_WRITING_SECONDS", 0.1)
+    size = 50 << 20
+
+    async def answer(request):
+        return viewer_http.Response(200, b"x" * size)
+
+    server = await viewer_http.listen(0, answer)
+    reader, writer = await asyncio.open_connection(viewer_http.HOST, server.port, limit=1 << 10)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    await asyncio.sleep(0.5)
+
+    taken = 0
+    with suppress(ConnectionError):
+        while piece := await reader.read(1 << 20):
+            taken += len(piece)
+    assert taken < size
+    writer.close()
+    await server.close()
 
 
 async def test_a_session_ends_with_the_token_that_it_stands_for(gym, tmp_path):

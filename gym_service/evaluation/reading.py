@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from gym_service.evaluation.evaluator import draw_of
 from gym_service.evaluation.tampering import printable
@@ -238,33 +238,50 @@ def _read_folder(folder: Path, tasks: Sequence[Task]) -> Read:
         except (_Refused, OSError) as error:
             complaints.append(Complaint(place, printable(str(error))))
 
+    def complain(path: Path, message: str) -> None:
+        complaints.append(Complaint(printable(path.relative_to(folder).as_posix()), printable(message)))
+
     def walk(path: Path) -> None:
-        for each in sorted(path.iterdir()):
+        try:
+            found = sorted(path.iterdir())
+        except OSError as error:
+            complain(path, str(error))
+            return
+        for each in found:
             name = each.relative_to(folder).as_posix()
             stem = re.sub(r"\.(py|diff|patch)$", "", name)
             is_folder = each.is_dir() and not each.is_symlink()
             if is_folder and name in places:
-                for sample, found in _samples(each):
-                    add(places[name], sample, found)
+                try:
+                    samples, others = _samples(each)
+                except OSError as error:
+                    complain(each, str(error))
+                    continue
+                for sample, place in samples:
+                    add(places[name], sample, place)
+                for other in others:
+                    complain(other, "it is beside numbered samples, and has no number")
             elif not is_folder and stem in places:
                 add(places[stem], 0, each)
             elif is_folder and any(known.startswith(f"{name}/") for known in places):
                 walk(each)
             elif not each.name.startswith("."):
-                complaints.append(Complaint(printable(name), "it has the name of no task of the suite"))
+                complain(each, "it has the name of no task of the suite")
 
     walk(folder)
     return Read(tuple(attempts.values()), tuple(complaints))
 
 
-def _samples(folder: Path) -> list[tuple[int, Path]]:
-    """The samples of one task: those that are numbered, or else the folder itself."""
-    numbered = [
-        (int(found[1]), each)
-        for each in sorted(folder.iterdir())
-        if (found := re.fullmatch(r"(\d{1,9})(\.py|\.diff|\.patch)?", each.name))
-    ]
-    return sorted(numbered) or [(0, folder)]
+def _samples(folder: Path) -> tuple[list[tuple[int, Path]], list[Path]]:
+    """The samples of one task: those that are numbered, or else the folder itself; and what lies beside them."""
+    numbered = []
+    others = []
+    for each in sorted(folder.iterdir()):
+        if found := re.fullmatch(r"(\d{1,9})(\.py|\.diff|\.patch)?", each.name):
+            numbered.append((int(found[1]), each))
+        elif not each.name.startswith("."):
+            others.append(each)
+    return (sorted(numbered), others) if numbered else ([(0, folder)], [])
 
 
 def _content_of(path: Path) -> Content:
@@ -283,7 +300,10 @@ def _content_of(path: Path) -> Content:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    for parent, folders, names in os.walk(folder, onerror=fail):
         folders.sort()
         for name in (
             *sorted(names),

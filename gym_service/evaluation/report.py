@@ -11,6 +11,7 @@ from typing import Any
 from gym_service.evaluation.reading import Attempt, Complaint
 from gym_service.evaluation.rows import Row
 from gym_service.evaluation.summary import OfTask, Summary, kind_of
+from gym_service.evaluation.tampering import is_seen
 from gym_service.grading.submissions import Completion, Content, Diff, Files
 
 _STYLE = """
@@ -86,8 +87,7 @@ def write_page(
 def shown(text: object) -> str:
     """Text from outside as HTML in which every character can be seen."""
     return "".join(
-        escape(each) if each.isprintable() or each in "\n\t" else f"\\u{{{ord(each):04X}}}"
-        for each in str(text)
+        escape(each) if is_seen(each) or each in "\n\t" else f"\\u{{{ord(each):04X}}}" for each in str(text)
     )
 
 
@@ -235,9 +235,13 @@ def _tasks(tasks: Sequence[OfTask]) -> str:
 def _complaints(title: str, found: Sequence[Complaint]) -> str:
     if not found:
         return ""
-    return f'<h2 class="bad">{title}</h2>' + _table(
-        ("where", "why"), ((shown(each.place), shown(each.message)) for each in found)
+    more = (
+        f"<p>And {len(found) - _MOST_SHOWN} more, in the review sheet.</p>"
+        if len(found) > _MOST_SHOWN
+        else ""
     )
+    rows = ((shown(each.place), shown(each.message)) for each in found[:_MOST_SHOWN])
+    return f'<h2 class="bad">{title}</h2>' + _table(("where", "why"), rows) + more
 
 
 def _sheet(review: Mapping[str, Any]) -> str:

@@ -6,9 +6,11 @@ compared here, by Python's `==`. Any other check runs twice in sandboxes of its 
 learn what it calls, and with the answers of the submission, which was called so in another sandbox and sent plain data.
 
 All calls are made in one process and in the check's order, as the check itself would make them. Where they depend on
-the answers, the check is run again with each answer that it asked for. Not covered: a check that looks at what a call
-did to its arguments, or that wants an exception. The reference solution does not pass one, so that no such task is
-proven.
+the answers, the check is run again with each answer that it asked for; and where an answer of the reference solution is
+an argument later, what comes before is answered by a process that does not have it. What a call did to its arguments
+travels beside its answer, and the check finds them so. Not covered: a check that wants an exception, which the
+reference solution does not pass, so that no such task is proven; an argument that is made of an earlier answer and is
+another value, which a submission that looks ahead sees.
 """
 
 import asyncio
@@ -26,11 +28,13 @@ from gym_service.tasks.comparison import EQUAL
 from gym_service.tasks.completion import PATH, CompletionTask
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
-GRADER_VERSION = "completion-1"
+GRADER_VERSION = "completion-2"
 _SECONDS = 5.0
 """How long all calls of one submission may take together, and one run of a check."""
 _MOST_ROUNDS = 20
 """How often a check is run whose calls depend on the answers."""
+_MOST_CUTS = 8
+"""How often a submission is run anew because an argument is an answer: a small number often is one by accident."""
 _SCRIPT = "plain_calls.py"
 _SOURCE = Path(plain_calls.__file__).read_bytes()
 _MAX_JOB_BYTES = 3 << 20
@@ -73,8 +77,13 @@ async def grade(lend: Lend, task: CompletionTask, submission: Submission, rng: r
 
 async def _grade_cases(lend: Lend, task: CompletionTask, submission: Submission) -> Verdict:
     assert task.cases is not None
-    calls = [json.dumps(plain_calls.encode((case.arguments, {}))) for case in task.cases]
-    called = await _call(lend, task, submission, calls)
+    try:
+        calls = [json.dumps(plain_calls.encode((case.arguments, {}))) for case in task.cases]
+    except (plain_calls.NotPlainData, ValueError):
+        raise BrokenTask(
+            "the check calls with a number that is too long, or with what nests too deep"
+        ) from None
+    called = await _call(lend, task, submission, calls, "call")
     right = [
         answer.returned and EQUAL.accepts(case.arguments, answer.value, case.expected)
         for case, answer in zip(task.cases, called.answers, strict=True)
@@ -88,9 +97,9 @@ async def _grade_cases(lend: Lend, task: CompletionTask, submission: Submission)
 
 
 async def _grade_by_replay(lend: Lend, task: CompletionTask, submission: Submission, seed: int) -> Verdict:
-    calls = await _record(lend, task, seed)
+    calls, cuts = await _record(lend, task, seed)
     for _ in range(_MOST_ROUNDS):
-        called = await _call(lend, task, submission, calls)
+        called = _with_changes(await _call_in_parts(lend, task, submission, calls, cuts))
         failures = [
             f"{call[:_SHOWN_CHARACTERS]}: {_came(answer)}"
             for call, answer in zip(calls, called.answers, strict=True)
@@ -102,13 +111,15 @@ async def _grade_by_replay(lend: Lend, task: CompletionTask, submission: Submiss
         if not isinstance(outcome, list):
             failures = [] if outcome == "passed" else ["the check fails with these answers"]
             return _decide(task, submission, called, 0 if failures else 1, failures)
-        calls = outcome
+        calls, cuts = outcome, []  # From here on it is the submission's own answers that come back.
     return _decide(task, submission, called, 0, ["the check goes on asking"])
 
 
-async def _call(lend: Lend, task: CompletionTask, submission: Submission, calls: Sequence[str]) -> _Called:
-    """Calls the function of a submission. Raises SandboxLost, FileRefused."""
-    job = CallFunction(_SCRIPT, "call", [[task.entry_point, call] for call in calls])
+async def _call(
+    lend: Lend, task: CompletionTask, submission: Submission, calls: Sequence[str], way: str
+) -> _Called:
+    """Calls the function of a submission, by one of the script's ways. Raises SandboxLost, FileRefused."""
+    job = CallFunction(_SCRIPT, way, [[task.entry_point, call] for call in calls])
     if not _fits(job):
         raise BrokenTask("the check calls with arguments that are too long")
     done = await _run(lend, job, {PATH: submission.files[PATH]})
@@ -125,8 +136,34 @@ def _unwrap(claim: Answer) -> Answer:
     return Answer(failure=Failure.MALFORMED)
 
 
-async def _record(lend: Lend, task: CompletionTask, seed: int) -> list[str]:
-    """Gives the calls that the check makes. Raises SandboxLost, BrokenTask."""
+async def _call_in_parts(
+    lend: Lend, task: CompletionTask, submission: Submission, calls: Sequence[str], cuts: Sequence[int]
+) -> _Called:
+    """Calls the function of a submission; no answer is of a process that was sent calls beyond the next cut."""
+    answers: list[Answer] = []
+    for end in [*cuts[:_MOST_CUTS], len(calls)]:
+        called = await _call(lend, task, submission, calls[:end], "call_and_look")
+        answers += called.answers[len(answers) :]
+        if not all(answer.returned for answer in answers):
+            break
+    missing = [Answer(failure=Failure.MISSING)] * (len(calls) - len(answers))
+    return replace(called, answers=[*answers, *missing])
+
+
+def _with_changes(called: _Called) -> _Called:
+    """Takes no answer that comes without the arguments that the call changed."""
+
+    def checked(answer: Answer) -> Answer:
+        match answer.value:
+            case (_, dict()):
+                return answer
+        return answer if answer.failure else Answer(failure=Failure.MALFORMED)
+
+    return replace(called, answers=[*map(checked, called.answers)])
+
+
+async def _record(lend: Lend, task: CompletionTask, seed: int) -> tuple[list[str], list[int]]:
+    """Gives the calls that the check makes, and the cuts between them. Raises SandboxLost, BrokenTask."""
     job = CallFunction(_SCRIPT, "record", [[task.reference, task.check, task.entry_point, seed]])
     if not _fits(job):
         raise BrokenTask("the check or the reference solution is too long")
@@ -134,12 +171,15 @@ async def _record(lend: Lend, task: CompletionTask, seed: int) -> list[str]:
     [answer] = parse_answers(done.output, 1, truncated=done.output_truncated)
     if done.timed_out or done.out_of_memory:
         raise BrokenTask("the check takes too much of time or memory with the reference solution")
-    if not isinstance(answer.value, list) or not all(isinstance(call, str) for call in answer.value):
-        raise BrokenTask(
-            "the check fails with the reference solution, or a call in it takes or gives what is no plain data: "
-            f"{answer.failure}"
-        )
-    return answer.value
+    match answer.value:
+        case (list(calls), list(cuts)) if all(isinstance(each, str) for each in calls) and all(
+            isinstance(each, int) for each in cuts
+        ):
+            return calls, cuts
+    raise BrokenTask(
+        "the check fails with the reference solution, or a call in it takes or gives what is no plain data: "
+        f"{answer.failure}"
+    )
 
 
 async def _replay(

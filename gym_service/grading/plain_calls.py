@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _LEVELS = 100
 
 
-class _NotPlainData(Exception):
+class NotPlainData(Exception):
     """The value holds something that is not plain data."""
 
 
@@ -33,22 +34,47 @@ def call(name: str, arguments: str) -> str:
     return json.dumps({"value": encode(getattr(solution, name)(*positional, **named))})
 
 
-def record(reference: str, check: str, name: str, seed: int) -> list[str]:
-    """Gives the calls that a check makes of the reference solution. Raises what the check raises, or a call."""
+def call_and_look(name: str, arguments: str) -> str:
+    """Like `call`; gives a record of the answer and of the arguments that the call changed, as they are then."""
+    import solution
+
+    positional, named = decode(json.loads(arguments))
+    answer = getattr(solution, name)(*positional, **named)
+    before = _by_place(*decode(json.loads(arguments)))
+    changed = {
+        place: value
+        for place, value in _by_place(positional, named).items()
+        if encode(value) != encode(before[place])
+    }
+    return json.dumps({"value": encode((answer, changed))})
+
+
+def record(reference: str, check: str, name: str, seed: int) -> tuple[list[str], list[int]]:
+    """Gives the calls that a check makes of the reference solution. Raises what the check raises, or a call.
+
+    And the places where one takes an answer as its argument: whoever sees that call knows what was right before it.
+    """
     namespace: dict[str, Any] = {}
     exec(reference, namespace)
     function = namespace[name]
     calls: list[str] = []
+    cuts: list[int] = []
+    answers: set[str] = set()
     failures: list[BaseException] = []
 
     def candidate(*positional: Any, **named: Any) -> Any:
         try:
+            if not answers.isdisjoint(json.dumps(encode(each)) for each in (*positional, *named.values())):
+                cuts.append(len(calls))
+                answers.clear()
             calls.append(json.dumps(encode((positional, named))))
             # What the solution draws is no concern of the check's own draws, which have to come again.
             state = random.getstate()
             answer = function(*positional, **named)
             random.setstate(state)
-            encode(answer)
+            text = json.dumps(encode(answer))
+            if answer is not None and not isinstance(answer, bool):  # Which are arguments for other reasons.
+                answers.add(text)
         except BaseException as error:
             failures.append(error)
             raise
@@ -57,7 +83,7 @@ def record(reference: str, check: str, name: str, seed: int) -> list[str]:
     _run_check(namespace, check, name, seed, candidate)
     if failures:
         raise failures[0]
-    return calls
+    return calls, cuts
 
 
 def replay(
@@ -79,7 +105,10 @@ def replay(
             asked.extend([*calls[:used], arguments])
             raise _Asks
         used += 1
-        return decode(json.loads(answers[used - 1]))
+        answer, changed = decode(json.loads(answers[used - 1]))
+        for place, value in _by_place(positional, named).items():
+            _become(value, changed.get(place, value))
+        return answer
 
     try:
         _run_check(namespace, check, name, seed, candidate)
@@ -91,7 +120,7 @@ def replay(
 def encode(value: object, levels: int = _LEVELS) -> object:
     """Turns plain data into JSON. Raises an exception for anything else, and for what nests in more levels."""
     if levels == 0:
-        raise _NotPlainData
+        raise NotPlainData
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -106,7 +135,7 @@ def encode(value: object, levels: int = _LEVELS) -> object:
         if isinstance(value, kind):
             items = [encode(item, levels - 1) for item in value]
             return items if kind is list else {kind.__name__: items}
-    raise _NotPlainData
+    raise NotPlainData
 
 
 def decode(value: Any) -> Any:
@@ -121,6 +150,24 @@ def decode(value: Any) -> Any:
     if kind == "dict":
         return {decode(key): decode(item) for key, item in content}
     return {"tuple": tuple, "set": set, "frozenset": frozenset}[kind](map(decode, content))
+
+
+def _by_place(positional: Sequence[Any], named: Mapping[str, Any]) -> dict[int | str, Any]:
+    return dict(enumerate(positional)) | dict(named)
+
+
+def _become(value: Any, other: Any) -> None:
+    """Gives an argument the content that a call gave it, as far as anything can be changed in it."""
+    if type(value) is not type(other) or value is other:
+        return
+    if isinstance(value, tuple) and len(value) == len(other):
+        for item, its_other in zip(value, other, strict=True):
+            _become(item, its_other)
+    elif isinstance(value, list):
+        value[:] = other
+    elif isinstance(value, (dict, set)):
+        value.clear()
+        value.update(other)
 
 
 def _run_check(namespace: dict[str, Any], check: str, name: str, seed: int, candidate: Any) -> None:

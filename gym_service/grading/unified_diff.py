@@ -31,7 +31,8 @@ class DiffRefused(Exception):
 def apply_diff(tree: Mapping[str, bytes], text: str) -> tuple[dict[str, bytes], tuple[str, ...]]:
     """Gives the files that a diff changes or adds, as they are then, and those that it deletes. Raises DiffRefused."""
     # Not splitlines: form feeds and the like end no line of a diff.
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    as_sent = text.removesuffix("\n").split("\n")
+    lines = [line.removesuffix("\r") for line in as_sent]
     changed: dict[str, bytes] = {}
     deleted: list[str] = []
     search = _Search()
@@ -55,7 +56,9 @@ def apply_diff(tree: Mapping[str, bytes], text: str) -> tuple[dict[str, bytes], 
             raise DiffRefused(f"line {at + 1}: there is no file {path[:100]!a}")
         if before == _NOTHING and path in tree:
             raise DiffRefused(f"line {at + 1}: the file {path[:100]!a} exists already")
-        content, at = _apply_hunks(tree.get(path, b""), lines, at + 2, search)
+        old = tree.get(path, b"")
+        # A diff may have been sent with such ends of lines, or be of a file that has them.
+        content, at = _apply_hunks(old, as_sent if b"\r\n" in old else lines, at + 2, search)
         if after == _NOTHING:
             if content:
                 raise DiffRefused(f"{path[:100]!a} is deleted, and lines of it are left")

@@ -29,7 +29,7 @@ def literal_cases(check: str, entry_point: str) -> tuple[Case, ...] | None:
     """
     try:
         return tuple(_read(check, entry_point))
-    except (ValueError, SyntaxError, RecursionError, MemoryError, OverflowError, TypeError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError, ArithmeticError, TypeError):
         return None
 
 
@@ -96,7 +96,9 @@ def _value(node: ast.expr | None) -> object:
                 return joined + right
         case ast.BinOp(left, operation, right) if type(operation) in _OPERATORS:
             most = 16.0 if isinstance(operation, ast.Pow) else _MOST
-            return _OPERATORS[type(operation)](_number(left, _MOST), _number(right, most))
+            result = _OPERATORS[type(operation)](_number(left, _MOST), _number(right, most))
+            if isinstance(result, int | float):  # A power can be complex.
+                return result
     raise ValueError("no plain data")
 
 

@@ -11,6 +11,7 @@ is no such task.
 import ast
 import gzip
 import hashlib
+import io
 import json
 import re
 import textwrap
@@ -24,6 +25,10 @@ from gym_service.tasks.completion import PATH, CompletionTask
 from gym_service.tasks.model import Split
 from gym_service.tasks.parsing import parse
 
+_MAX_BYTES = 256 << 20
+"""Of a file, also of what it is unpacked to."""
+_MAX_ID_CHARACTERS = 100
+"""An id is the name of a file, too."""
 _REPAIR = (
     f"The function {{function}} in {PATH} does not do what its text says. Repair it. Hidden tests call it."
 )
@@ -47,8 +52,15 @@ class ImportRefused(Exception):
 def read_file(path: Path, form: str, suite: str, split: Split) -> Imported:
     """Reads the tasks of a file; `form` is one of FORMS. Raises ImportRefused."""
     try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        unpacked = content
+        if path.suffix == ".gz":
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+                unpacked = packed.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES or len(unpacked) > _MAX_BYTES:
+            raise ImportRefused(f"{path} holds more than {_MAX_BYTES >> 20} MiB")
+        text = unpacked.decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ImportRefused(f"{path} cannot be read: {error}") from error
     source = f"{path.name} sha256:{hashlib.sha256(content).hexdigest()}"
@@ -87,6 +99,8 @@ def _task(row: Mapping[str, Any], form: str, place: Mapping[str, Any]) -> Comple
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(row.get("task_id", ""))).strip("-")
     if not name:
         raise ValueError("it has no task_id")
+    if len(name) > _MAX_ID_CHARACTERS:
+        raise ValueError(f"its task_id has more than {_MAX_ID_CHARACTERS} characters")
     return CompletionTask(task_id=f"{place['suite']}/{name}", **place, **FORMS[form](row))
 
 

@@ -100,7 +100,7 @@ def read_folder(folder: Path) -> TaskFolder:
     """Reads a folder. Raises ImportRefused."""
     try:
         settings = tomllib.loads((folder / "task.toml").read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ImportRefused(f"{folder / 'task.toml'} cannot be read: {error}") from error
     if unknown := settings.keys() - _KEYS:
         raise ImportRefused(
@@ -111,7 +111,10 @@ def read_folder(folder: Path) -> TaskFolder:
         raise ImportRefused("task.toml has no request: a text that says what to do")
     if split not in list(Split):
         raise ImportRefused(f"task.toml has no split: one of {', '.join(Split)}")
-    parts = {name: _files(folder / name) for name in ("repo", "public", "hidden", "gold")}
+    try:
+        parts = {name: _files(folder / name) for name in ("repo", "public", "hidden", "gold")}
+    except (OSError, RecursionError) as error:
+        raise ImportRefused(f"{folder} cannot be read: {error}") from error
     for name in ("repo", "hidden", "gold"):
         if not parts[name]:
             raise ImportRefused(f"{folder / name} holds no file")
@@ -119,6 +122,8 @@ def read_folder(folder: Path) -> TaskFolder:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
+    if folder.is_symlink():
+        raise ImportRefused(f"{folder} is a link: a task has no links")
     found = {}
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -128,8 +133,8 @@ def _files(folder: Path) -> dict[str, bytes]:
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise ImportRefused(f"{path} is no file of its own: a task has no links")
         if path.is_file():
+            size += path.stat().st_size  # Before it is read: a file can be larger than all memory.
+            if size > _MAX_BYTES:
+                raise ImportRefused(f"{folder} holds more than {_MAX_BYTES >> 20} MiB")
             found[name] = path.read_bytes()
-            size += len(found[name])
-        if size > _MAX_BYTES:
-            raise ImportRefused(f"{folder} holds more than {_MAX_BYTES >> 20} MiB")
     return found

@@ -173,8 +173,13 @@ async def _converse(
         else:
             response = await _answered(request, answer)
         writer.write(response.encoded())
-        async with asyncio.timeout(_WRITING_SECONDS):
-            await writer.drain()
+        try:
+            async with asyncio.timeout(_WRITING_SECONDS):
+                writer.close()
+                await writer.wait_closed()
+        except TimeoutError:
+            # Closed alone, it would keep what is not taken for as long as the other side likes.
+            writer.transport.abort()
 
 
 async def _answered(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
