@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_service.errors import Forbidden, Unauthenticated
+from gym_service.private_file import write_private
 
 logger = logging.getLogger(__name__)
 
@@ -204,16 +205,7 @@ class TokenBook:
             os.close(descriptor)
 
     def _write(self, issued: Sequence[Issued]) -> None:
-        temporary = self._path.with_suffix(".new")
-        # One that a crash left behind could have any mode.
-        temporary.unlink(missing_ok=True)
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump([asdict(each) for each in issued], file, indent=1)
-            temporary.replace(self._path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_private(self._path, json.dumps([asdict(each) for each in issued], indent=1).encode())
 
 
 class Bearers:

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gym_service.state import write_private
+from gym_service.private_file import write_private
 
 OWNER_NAME = "owner"
 DAYS = 397.0

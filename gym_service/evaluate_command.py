@@ -284,12 +284,12 @@ async def evaluate(
     from gym_service.evaluation.rows import Conditions, RowFile
     from gym_service.evaluation.running import grade_all
     from gym_service.evaluation.summary import summarize, terminal_table
-    from gym_service.evaluation.tampering import printable
     from gym_service.grading.certificate import Signer
     from gym_service.grading.grader import Grader
     from gym_service.record import Sealer
     from gym_service.sandbox.policy import SandboxLimits
     from gym_service.sandbox.pool import Pool
+    from gym_service.visible import printable
 
     isolation, sealer, began = assurance.isolation, Sealer(private_seed), _now()
     conditions = Conditions(

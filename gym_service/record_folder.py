@@ -6,11 +6,11 @@ A record that cannot be written is a warning: what an episode is worth does not 
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from gym_service.private_file import write_private
 from gym_service.record import Link, Sealer, seal_line
 from gym_service.values import Verdict, VerdictStatus
 
@@ -67,18 +67,7 @@ class RecordFolder:
             return
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
-            self._replace(self._folder / f"{episode_id}.jsonl", content)
+            write_private(self._folder / f"{episode_id}.jsonl", content)
             self._bytes += len(content)
         except OSError as error:
             logger.warning("the record of episode %s could not be written: %s", episode_id, error)
-
-    def _replace(self, path: Path, content: bytes) -> None:
-        """Writes all of a file, or nothing."""
-        temporary = path.with_suffix(".new")
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)

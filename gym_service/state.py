@@ -24,6 +24,8 @@ import struct
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from gym_service.private_file import write_private
+
 HELD_STATUS = 3
 """The exit status of a service that found its folder held by another process."""
 
@@ -143,17 +145,3 @@ def read_grading_seed(folder: Path) -> bytes | None:
     if len(seed) != _SEED_BYTES:
         raise ValueError(f"{path} is damaged; remove it, and hidden inputs are drawn anew")
     return seed
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Writes a file for its owner alone: all of it, or nothing where the disk is full."""
-    temporary = path.with_name(f"{path.name}.new")
-    # One that a crash left behind could have any mode.
-    temporary.unlink(missing_ok=True)
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

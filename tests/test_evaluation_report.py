@@ -6,10 +6,11 @@ from html.parser import HTMLParser
 import pytest
 
 from gym_service.evaluation import report
-from gym_service.evaluation.tampering import printable, shown_evidence
+from gym_service.evaluation.tampering import shown_evidence
 from gym_service.grading.submissions import Files, take_submission
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
+from gym_service.visible import printable
 from tests.test_changes import TASK as REPOSITORY
 from tests.test_evaluation_command import SHARE, Gym, row
 

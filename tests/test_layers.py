@@ -27,7 +27,7 @@ SERVICE_FLOORS = [
     {"grading"},
     {"sandbox"},
     {"tasks", "values", "callers", "fairness", "bind"},
-    {"errors", "hardening", "accounts"},
+    {"errors", "hardening", "private_file", "visible", "accounts"},
 ]
 
 TRAINER_FLOORS = [

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from gym_service.evaluation.evaluator import draw_of
-from gym_service.evaluation.tampering import printable
 from gym_service.grading.submissions import (
     MAX_CONTENT_BYTES,
     Completion,
@@ -39,6 +38,7 @@ from gym_service.grading.submissions import (
     known_submissions,
 )
 from gym_service.tasks.suites import Task, open_task
+from gym_service.visible import printable
 
 KNOWN_SETS = ("canonical", "stubs")
 """The sets that a suite brings: its reference solutions, and what its tasks start from."""

@@ -11,8 +11,8 @@ from typing import Any
 from gym_service.evaluation.reading import Attempt, Complaint
 from gym_service.evaluation.rows import Row
 from gym_service.evaluation.summary import OfTask, Summary, kind_of
-from gym_service.evaluation.tampering import is_seen
 from gym_service.grading.submissions import Completion, Content, Diff, Files
+from gym_service.visible import visible
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2937; --soft: #5b6472; --line: #e2e5ea; --paper: #fff; --tint: #f4f5f7;
@@ -86,9 +86,7 @@ def write_page(
 
 def shown(text: object) -> str:
     """Text from outside as HTML in which every character can be seen."""
-    return "".join(
-        escape(each) if is_seen(each) or each in "\n\t" else f"\\u{{{ord(each):04X}}}" for each in str(text)
-    )
+    return escape(visible(str(text)))
 
 
 def _figures(summary: Summary) -> str:

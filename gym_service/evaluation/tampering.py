@@ -5,13 +5,13 @@ anew: what happened, in the service's words; the public tests, by name; the line
 found. Every character of it can be seen.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 
 from gym_service.grading.instruments import lines_with
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.suites import Instance
 from gym_service.values import Submission, Verdict, VerdictStatus
+from gym_service.visible import printable
 
 _SEEN = {
     "extra_records": "its process gave more answers than it was asked for",
@@ -22,10 +22,6 @@ _SEEN = {
 """Flags of what was really done."""
 TAMPERING = frozenset({"extra_records", "malformed_record", "kills_sandbox"})
 """Flags that no honest code gets: whoever has one is named beside those whose verdict suspects them."""
-_BLANK = re.compile(
-    "[\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u2800\\u3164\\ufe00-\\ufe0f\\uffa0\\U000e0100-\\U000e01ef]"
-)
-"""What counts as printable and shows nothing: fillers, selectors of a variant, the pattern without a dot."""
 _CONTRADICTION = "contradiction: "
 _FAILS = "fails: "
 _MOST_LINES = 12
@@ -46,16 +42,6 @@ def shown_evidence(instance: Instance, submission: Submission, verdict: Verdict)
     for flag in verdict.flags:
         lines += _spelled(flag, submission, instance.tree)
     return tuple(printable(line)[:_MOST_CHARACTERS] for line in lines[:_MOST_LINES])
-
-
-def is_seen(character: str) -> bool:
-    """Whether a reader sees that the character is there."""
-    return character.isprintable() and not _BLANK.match(character)
-
-
-def printable(text: str) -> str:
-    """Gives text in which every character can be seen, and that can be written as UTF-8."""
-    return "".join(each if is_seen(each) else f"\\u{{{ord(each):04X}}}" for each in text)
 
 
 def _contradictions(instance: RepositoryInstance, verdict: Verdict) -> Iterable[str]:

@@ -16,6 +16,7 @@ from gym_service.episode import Episode, Step
 from gym_service.toolsets.base import Misuse
 from gym_service.toolsets.calls import parse_calls
 from gym_service.values import StopReason, Submission, TestCount, ToolResult, Verdict, VerdictStatus
+from gym_service.visible import visible
 
 MOST_LISTED = 200
 SHOWN_CHARACTERS = 20_000
@@ -149,15 +150,6 @@ def view_episode(episode: Episode, now: float) -> dict[str, Any]:
         "submission": _submission(episode.submission) if _is_ended(episode) else None,
         "verdict": _verdict(verdict, episode) if (verdict := verdict_of(episode)) else None,
     }
-
-
-def visible(text: str) -> str:
-    """Text in which every character can be seen."""
-    if text.isprintable():
-        return text
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else f"\\u{{{ord(each):04X}}}" for each in text
-    )
 
 
 def _searched(episode: Episode) -> str:
