@@ -119,6 +119,8 @@ def joined() -> Iterator[World]:
     store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
+        # Connections are made one side after the other: who is through and leaves would break those of the others.
+        _or_peer_lost(dist.all_reduce, torch.zeros(1))
         yield World(rank, size)
     finally:
         # Whoever waits for this process learns now that it will not come. torchrun ends all processes when one

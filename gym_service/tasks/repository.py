@@ -8,9 +8,10 @@ base tree is what it was when it is graded.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.model import Split
 
 MIN_PAIRS = 10
@@ -67,6 +68,8 @@ class RepositoryTask:
     """What runs the public tests in an episode."""
     deterministic: bool = True
     """Whether the same files always get the same verdict."""
+    environment: Environment = field(default_factory=Environment)
+    """What it runs in."""
 
     @property
     def hidden_functions(self) -> tuple[str, ...]:
@@ -144,4 +147,4 @@ def _plain(value: object) -> object:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value
+    return value.to_json() if isinstance(value, Environment) else value

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from gym_service.tasks import humaneval
 from gym_service.tasks.completion import CompletionTask
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask
@@ -107,6 +108,7 @@ def _repository(fields: dict[str, Any], blobs: Mapping[str, bytes]) -> Repositor
     fields["twins"] = {key: tuple(value) for key, value in fields["twins"].items()}
     for name in ("fail_to_pass", "pass_to_pass", "plain", "roots"):
         fields[name] = tuple(fields[name])
+    fields["environment"] = Environment(**fields.get("environment", {}))
     return RepositoryTask(**fields)
 
 
