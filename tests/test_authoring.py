@@ -26,7 +26,8 @@ def test_the_example_is_read_with_all_its_parts(folder):
     read = read_folder(folder)
 
     assert (read.name, read.suite, read.split) == ("prices", "own", Split.TRAIN)
-    assert read.repo.keys() == read.gold.keys() == {"prices.py"}
+    assert read.repo.keys() == {"prices.py", "pytest.ini"}
+    assert read.gold.keys() == {"prices.py"}
     assert (read.public.keys(), read.hidden.keys()) == ({"test_total.py"}, {"test_discount.py"})
 
 
@@ -39,7 +40,7 @@ def test_what_tools_leave_behind_is_left_out(folder):
     (folder / "repo/__pycache__").mkdir()
     (folder / "repo/__pycache__/prices.pyc").write_bytes(b"")
 
-    assert read_folder(folder).repo.keys() == {"prices.py"}
+    assert read_folder(folder).repo.keys() == {"prices.py", "pytest.ini"}
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def test_who_follows_the_tutorial_word_by_word_gets_what_it_says(tmp_path):
     assert ran == 4
     assert outputs[-2].splitlines()[-1] == "1.0 every test passes"
     assert "Repair it" in outputs[-2]
+    assert "2 passed" in outputs[-2]
 
 
 @pytest.mark.docker

@@ -36,6 +36,11 @@ def total(prices, discount_percent=0):
     """The sum of the prices, less a discount in percent of it."""
     return sum(prices) - discount_percent
 ''',
+    # A plain `pytest` has the folder of the tests on its path alone.
+    "repo/pytest.ini": """\
+[pytest]
+pythonpath = .
+""",
     "gold/prices.py": '''\
 """Prices of an order."""
 
