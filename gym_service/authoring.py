@@ -14,6 +14,7 @@ from gym_service.grading.collection import plain_functions, test_functions
 from gym_service.grading.repository import graded_tree
 from gym_service.proof import Grounds
 from gym_service.synthesis import claims_value, find_twins, function_id, run_all
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.tasks.scaffold import TEST_FOLDER, TaskFolder
@@ -89,6 +90,7 @@ def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
         plain=(),
         image_digest=image_digest,
         source=f"the folder {folder.name}",
+        environment=Environment(commands=folder.commands),
     )
     for path in folder.gold:
         if not task.is_source(path):

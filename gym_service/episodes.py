@@ -319,7 +319,7 @@ class Episodes:
             instance = open_task(task, creation.seed.text(task.task_id))
             native = toolset.native_tools and tokenizer is not None and tokenizer.facts.renders_tools
             messages = toolset.opening(instance, native=native)
-            schemas = [tool.schema for tool in toolset.tools] if native else []
+            schemas = [tool.schema for tool in toolset.tools_for(task)] if native else []
             prompt = tokenizer.prompt(messages, schemas) if tokenizer else None
             sandbox = await self._prepare_sandbox(instance, limits)
         except BaseException:

@@ -53,6 +53,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--split", choices=_SPLITS, help="where the tasks of a file belong; test by default"
     )
     imported.add_argument("--name", help="what the suite of a file is called; after the file by default")
+    imported.add_argument(
+        "--commands",
+        type=Path,
+        metavar="FILE",
+        help="TOML with the commands that the tasks of a file allow beside those that every task has",
+    )
     new = actions.add_parser("new", help="write a task to start from, as a folder")
     new.add_argument("path", type=Path, metavar="FOLDER")
     seen = actions.add_parser("show", help="print what the policy will see of a task: messages, tools, files")
@@ -79,6 +85,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(arguments: argparse.Namespace) -> int:
     """Carries out an action and returns the exit status."""
     # Not above: every other command would wait for what these import.
+    from gym_service.tasks.commands import CommandRefused
     from gym_service.tasks.importing import ImportRefused
     from gym_service.tasks.sdist import SdistError
     from gym_service.tasks.store import DamagedSuite, known_suites
@@ -103,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"{task.task_id:30} {task.split}")
             return 0
         return _check(suite, state)
-    except (NotFound, DamagedSuite, SdistError, ImportRefused) as error:
+    except (NotFound, DamagedSuite, SdistError, ImportRefused, CommandRefused) as error:
         print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 2
 
@@ -151,7 +158,7 @@ def _show(task: "Task") -> int:
     for message in Coding().opening(instance):
         _say(f"--- {message.role}\n{_printable(message.content)}")
     _say("--- tools")
-    for tool in Coding.tools:
+    for tool in Coding().tools_for(task):
         _say(f"{tool.name}({', '.join(tool.properties)}): {tool.description}")
     _say("--- files")
     for path, content in sorted(instance.tree.items()):
@@ -168,8 +175,10 @@ def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service.tasks.scaffold import read_folder
     from gym_service.tasks.store import check_new_suite, save_task
 
-    if arguments.form or arguments.split or arguments.name:
-        raise ImportRefused("--as, --split and --name are for files: a folder has them in its task.toml")
+    if arguments.form or arguments.split or arguments.name or arguments.commands:
+        raise ImportRefused(
+            "--as, --split, --name and --commands are for files: a folder has them in its task.toml"
+        )
     folder = read_folder(arguments.path)
     check_new_suite(state.suites, folder.suite, RepositoryTask)
 
@@ -191,12 +200,17 @@ def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
 
 def _import_file(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service.tasks import importing
+    from gym_service.tasks.commands import CommandRefused
     from gym_service.tasks.completion import CompletionTask
     from gym_service.tasks.model import Split
     from gym_service.tasks.store import check_new_suite, drop_other_sources, save_task
 
     if arguments.form is None:
         raise importing.ImportRefused(f"a file is imported with --as, one of {', '.join(_FORMS)}")
+    if arguments.commands:  # They are part of a task's environment, and a completion has none.
+        raise CommandRefused(
+            f"--commands is for tasks of repositories: a task of --as {arguments.form} is one file"
+        )
     suite = arguments.name or importing.suite_name(arguments.path.name)
     check_new_suite(state.suites, suite, CompletionTask)
     found = importing.read_file(arguments.path, arguments.form, suite, Split(arguments.split or "test"))

@@ -1,5 +1,6 @@
 """Between the contract's messages and the service's values. Pure: nothing here waits, keeps or decides."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
 
@@ -19,7 +20,7 @@ from gym_service.sandbox.pool import PoolStatus
 from gym_service.tasks.model import Split
 from gym_service.tasks.suites import Task
 from gym_service.tokens import TokenizerFacts
-from gym_service.toolsets.base import Misuse, Toolset
+from gym_service.toolsets.base import Misuse, Tool, Toolset
 from gym_service.toolsets.calls import MAX_CALLS_PER_TURN, parse_arguments
 from gym_service.values import (
     Action,
@@ -166,7 +167,7 @@ def toolset_to(toolset: Toolset) -> pb.Toolset:
     """Writes a toolset."""
     return pb.Toolset(
         name=toolset.name,
-        tools=_tools_to(toolset),
+        tools=_tools_to(toolset.tools),
         max_turns=toolset.max_turns,
         max_edits=toolset.max_edits,
     )
@@ -240,7 +241,7 @@ def created_to(episode: Episode, *, reuse: bool) -> pb.CreateEpisodeResponse:
         expire_time=_timestamp(episode.expire_time),
         sandbox_reuse=pb.SANDBOX_REUSE_REUSE if reuse else pb.SANDBOX_REUSE_SINGLE_USE,
         limits=limits_to(episode.limits),
-        tools=_tools_to(episode.toolset) if episode.native_tools else (),
+        tools=_tools_to(episode.toolset.tools_for(episode.task)) if episode.native_tools else (),
     )
 
 
@@ -340,10 +341,10 @@ def record_to(episode: Episode, isolation: pb.Isolation) -> pb.GetEpisodeRespons
     return record
 
 
-def _tools_to(toolset: Toolset) -> list[pb.Tool]:
+def _tools_to(tools: Iterable[Tool]) -> list[pb.Tool]:
     return [
         pb.Tool(name=tool.name, description=tool.description, parameters_json=tool.parameters_json)
-        for tool in toolset.tools
+        for tool in tools
     ]
 
 

@@ -51,7 +51,11 @@ def test_what_tools_leave_behind_is_left_out(folder):
         ("task.toml", "x = " + "[" * 20_000, "task.toml cannot be read"),
         ("task.toml", 'split = "train"', "no request"),
         ("task.toml", 'request = "a"\nsplit = "some"', "no split: one of train, validation, test"),
-        ("task.toml", 'request = "a"\nsplt = "train"', "task.toml has splt; there is request, split, suite"),
+        (
+            "task.toml",
+            'request = "a"\nsplt = "train"',
+            "task.toml has splt; there is commands, request, split, suite",
+        ),
         ("hidden/test_discount.py", None, "hidden holds no file"),
         ("gold/prices.py", None, "gold holds no file"),
     ],

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gym_service.tasks.commands import AllowedCommand, command_from_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +19,17 @@ class Environment:
     """The image's interpreter, by its path, that runs Python files and tests; empty for the gym's own."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of what runs in an episode, such as PATH."""
+    commands: tuple[AllowedCommand, ...] = field(default=(), compare=False)
+    """What the policy may call beside the commands that every task has; nothing that sandboxes differ by."""
 
     def to_json(self) -> dict[str, object]:
-        """As plain data."""
-        return asdict(self)
+        """As plain data; without commands where there are none, as tasks were hashed before there could be any."""
+        plain = asdict(self)
+        return plain if self.commands else {key: plain[key] for key in plain if key != "commands"}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "Environment":
+        """Reads what `to_json` gives. Raises ValueError, KeyError, TypeError, AttributeError."""
+        described = [dict(each) for each in plain.get("commands", ())]
+        commands = tuple(command_from_plain(each.pop("name"), each) for each in described)
+        return cls(**{**plain, "commands": commands})

@@ -11,13 +11,15 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gym_service.tasks.commands import AllowedCommand, CommandRefused
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.model import Split
+from gym_service.tasks.ready_commands import read_commands
 
 TEST_FOLDER = "tests"
 _MAX_BYTES = 16 << 20
 _LEFT_OUT = {"__pycache__", ".git", ".pytest_cache", ".DS_Store"}
-_KEYS = {"request", "split", "suite"}
+_KEYS = {"request", "split", "suite", "commands"}
 
 _EXAMPLE = {
     "task.toml": """\
@@ -90,6 +92,7 @@ class TaskFolder:
     public: dict[str, bytes] = field(default_factory=dict)
     hidden: dict[str, bytes] = field(default_factory=dict)
     gold: dict[str, bytes] = field(default_factory=dict)
+    commands: tuple[AllowedCommand, ...] = ()
 
 
 def write_example(folder: Path) -> None:
@@ -117,13 +120,17 @@ def read_folder(folder: Path) -> TaskFolder:
     if split not in list(Split):
         raise ImportRefused(f"task.toml has no split: one of {', '.join(Split)}")
     try:
+        commands = read_commands(settings.get("commands", []))
+    except CommandRefused as error:
+        raise ImportRefused(f"task.toml, commands: {error}") from error
+    try:
         parts = {name: _files(folder / name) for name in ("repo", "public", "hidden", "gold")}
     except (OSError, RecursionError) as error:
         raise ImportRefused(f"{folder} cannot be read: {error}") from error
     for name in ("repo", "hidden", "gold"):
         if not parts[name]:
             raise ImportRefused(f"{folder / name} holds no file")
-    return TaskFolder(folder.resolve().name, request, Split(split), str(suite), **parts)
+    return TaskFolder(folder.resolve().name, request, Split(split), str(suite), **parts, commands=commands)
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -108,7 +108,7 @@ def _repository(fields: dict[str, Any], blobs: Mapping[str, bytes]) -> Repositor
     fields["twins"] = {key: tuple(value) for key, value in fields["twins"].items()}
     for name in ("fail_to_pass", "pass_to_pass", "plain", "roots"):
         fields[name] = tuple(fields[name])
-    fields["environment"] = Environment(**fields.get("environment", {}))
+    fields["environment"] = Environment.from_json(fields.get("environment", {}))
     return RepositoryTask(**fields)
 
 

@@ -80,6 +80,9 @@ class Toolset(Protocol):
     def plays(self, task: Task) -> bool:
         """Whether the task can be played with it."""
 
+    def tools_for(self, task: Task) -> tuple[Tool, ...]:
+        """The tools as they are described for this task; their names and arguments are those of `tools`."""
+
     def turns_for(self, task: Task) -> int:
         """The turns that an episode of this task may take by default and at most."""
 

@@ -2,12 +2,16 @@
 
 The list is an interface, not a wall: `python FILE.py` runs whatever the policy writes, and the sandbox is what
 holds it. The list keeps traces clean and makes every refusal explicit.
+
+A task can allow further commands (`listed.py`).
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from gym_service.sandbox.base import Execute, Job, RunPytest, RunPython
+from gym_service.sandbox.base import Execute, RunPytest, RunPython
+from gym_service.tasks.commands import AllowedCommand
 from gym_service.toolsets.base import Misuse
+from gym_service.toolsets.listed import Command, NotAllowed, parse_listed
 from gym_service.toolsets.paths import shown, workspace_path
 
 MAX_COMMAND_CHARACTERS = 8192
@@ -21,27 +25,33 @@ ALLOWED = "pytest, python FILE.py, ls, cat, grep"
 _SHELL_SYNTAX = set(";|&<>()$`{}*?[]~!\n\r#")
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command that may run once its paths are checked inside the sandbox."""
-
-    job: Job
-    files: tuple[str, ...] = ()
-    """Paths that must be regular files."""
-    paths: tuple[str, ...] = ()
-    """Paths that must be regular files or folders."""
+def allowed_list(extra: Sequence[AllowedCommand] = ()) -> str:
+    """What may be called, as the policy reads it."""
+    return ", ".join([ALLOWED, *(command.told for command in extra)])
 
 
-def parse_command(text: str) -> Command:
-    """Parses and allows one command.
+def parse_command(text: str, extra: Sequence[AllowedCommand] = ()) -> Command:
+    """Parses and allows one command; `extra` are those of the task.
 
     Raises Misuse: parse_error, too_long, command_not_allowed, path_outside_workspace and other kinds of paths.
     """
     if len(text) > MAX_COMMAND_CHARACTERS:
         raise Misuse("too_long", f"the command is longer than {MAX_COMMAND_CHARACTERS} characters")
-    words = _split(text)
-    if len(words) > MAX_ARGUMENTS:
-        raise Misuse("too_long", f"the command has more than {MAX_ARGUMENTS} arguments")
+    try:
+        words = _split(text)
+        if len(words) > MAX_ARGUMENTS:
+            raise Misuse("too_long", f"the command has more than {MAX_ARGUMENTS} arguments")
+        return _parse_words(words, extra)
+    except NotAllowed as error:
+        raise _refuse(error.message, extra) from None
+
+
+def _parse_words(words: list[str], extra: Sequence[AllowedCommand]) -> Command:
+    # The longest name first: `node --test` is not `node` with an option.
+    for listed in sorted(extra, key=lambda each: -len(each.name.split())):
+        count = len(listed.name.split())
+        if words[:count] == listed.name.split():
+            return parse_listed(listed, words[count:])
     name, arguments = words[0], words[1:]
     match name:
         case "pytest":
@@ -57,7 +67,7 @@ def parse_command(text: str) -> Command:
         case "grep":
             return _grep(arguments)
         case _:
-            raise _refuse(f"{shown(name)} is not allowed")
+            raise NotAllowed(f"{shown(name)} is not allowed")
 
 
 def _split(text: str) -> list[str]:
@@ -78,7 +88,7 @@ def _split(text: str) -> list[str]:
             if character == quote:
                 quote = ""
             elif quote == '"' and character in "$`":
-                raise _refuse(f"{character} (expansion) is not supported: there is no shell")
+                raise NotAllowed(f"{character} (expansion) is not supported: there is no shell")
             elif quote == '"' and character == "\\":
                 following = next(characters, "")
                 # Inside double quotes a shell keeps the backslash before anything but these.
@@ -102,7 +112,7 @@ def _split(text: str) -> list[str]:
         elif character == "#" and word is None:
             raise Misuse("parse_error", "comments are not supported")
         elif character in _SHELL_SYNTAX and character != "#":
-            raise _refuse(
+            raise NotAllowed(
                 f"{shown(character)} is not supported: there is no shell, one plain command per call"
             )
         else:
@@ -114,7 +124,7 @@ def _split(text: str) -> list[str]:
     if not words:
         raise Misuse("parse_error", "the command is empty")
     if quoted_start:
-        raise _refuse("the name of the command must not be quoted or escaped")
+        raise NotAllowed("the name of the command must not be quoted or escaped")
     return words
 
 
@@ -141,7 +151,7 @@ def _pytest(arguments: list[str]) -> Command:
                 )
             options += ["-k", expression]
         elif word.startswith("-"):
-            raise _refuse(f"pytest: option {shown(word)} is not allowed")
+            raise NotAllowed(f"pytest: option {shown(word)} is not allowed")
         else:
             path, separator, test = word.partition("::")
             inside = workspace_path(path)
@@ -163,7 +173,7 @@ _PYTEST_VALUES = {
 
 def _python(arguments: list[str]) -> Command:
     if not arguments or not arguments[0].endswith(".py") or arguments[0].startswith("-"):
-        raise _refuse("python runs a file: python FILE.py [arguments]")
+        raise NotAllowed("python runs a file: python FILE.py [arguments]")
     path = workspace_path(arguments[0])
     return Command(RunPython((path, *arguments[1:])), files=(path,))
 
@@ -215,9 +225,9 @@ def _take_options(
         elif all(letter in flags for letter in word[1:]):
             options.append(word)
         else:
-            raise _refuse(f"{name}: option {shown(word)} is not allowed")
+            raise NotAllowed(f"{name}: option {shown(word)} is not allowed")
     return options, operands
 
 
-def _refuse(message: str) -> Misuse:
-    return Misuse("command_not_allowed", f"{message}. Allowed: {ALLOWED}")
+def _refuse(message: str, extra: Sequence[AllowedCommand]) -> Misuse:
+    return Misuse("command_not_allowed", f"{message}. Allowed: {allowed_list(extra)}")

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gym_service.sandbox.base import MAX_FILE_BYTES, WORKSPACE, Completed, FileRefused, Sandbox
+from gym_service.tasks.commands import AllowedCommand
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.repository import RepositoryTask
 from gym_service.tasks.suites import Instance, Task
 from gym_service.toolsets.base import Misuse, Progress, Tool
-from gym_service.toolsets.bash import ALLOWED, parse_command
+from gym_service.toolsets.bash import allowed_list, parse_command
 from gym_service.toolsets.calls import write_calls
+from gym_service.toolsets.listed import Command
 from gym_service.toolsets.paths import shown, workspace_path
 from gym_service.values import Message, ToolCall, ToolResult
 
@@ -37,6 +40,23 @@ _TEXT_SYSTEM = (
     "Write each call as in this example, and end with an answer without a call:\n{example}"
 )
 _EXAMPLE = write_calls([ToolCall("Read", {"file_path": "a.py"})])
+
+
+def _bash_tool(commands: Sequence[AllowedCommand] = ()) -> Tool:
+    allowed = allowed_list(commands)
+    return Tool(
+        "Bash",
+        f"Runs one command without a shell. Allowed: {allowed}.",
+        {
+            "command": {"type": "string", "description": "The command."},
+            "timeout": {
+                "type": "integer",
+                "description": f"Milliseconds; {_DEFAULT_BASH_SECONDS * 1000} by default.",
+            },
+        },
+        ("command",),
+        f"runs one of {allowed}; timeout is in milliseconds.",
+    )
 
 
 class Coding:
@@ -82,23 +102,14 @@ class Coding:
             ("file_path", "content"),
             "writes a whole file.",
         ),
-        Tool(
-            "Bash",
-            f"Runs one command without a shell. Allowed: {ALLOWED}.",
-            {
-                "command": {"type": "string", "description": "The command."},
-                "timeout": {
-                    "type": "integer",
-                    "description": f"Milliseconds; {_DEFAULT_BASH_SECONDS * 1000} by default.",
-                },
-            },
-            ("command",),
-            f"runs one of {ALLOWED}; timeout is in milliseconds.",
-        ),
+        _bash_tool(),
     )
 
     def plays(self, task: Task) -> bool:
         return True
+
+    def tools_for(self, task: Task) -> tuple[Tool, ...]:
+        return (*self.tools[:-1], _bash_tool(_commands_of(task)))
 
     def turns_for(self, task: Task) -> int:
         return _REPOSITORY_TURNS if isinstance(task, RepositoryTask) else self.max_turns
@@ -107,7 +118,8 @@ class Coding:
         system = _NATIVE_SYSTEM
         if not native:
             # Short: every episode of a small model reads it.
-            system = _TEXT_SYSTEM.format(tools="\n".join(tool.line for tool in self.tools), example=_EXAMPLE)
+            lines = "\n".join(tool.line for tool in self.tools_for(instance.task))
+            system = _TEXT_SYSTEM.format(tools=lines, example=_EXAMPLE)
         return (Message("system", system), Message("user", instance.request))
 
     def write(self, calls: Sequence[ToolCall]) -> str:
@@ -118,7 +130,8 @@ class Coding:
     ) -> ToolResult:
         arguments = call.arguments
         if call.tool == "Bash":
-            return await self._bash(str(arguments["command"]), arguments.get("timeout"), sandbox)
+            command = parse_command(str(arguments["command"]), _commands_of(instance.task))
+            return await self._bash(command, arguments.get("timeout"), sandbox)
         path = workspace_path(str(arguments["file_path"]))
         if path == ".":
             raise Misuse("is_directory", f"{WORKSPACE} is a folder")
@@ -182,22 +195,34 @@ class Coding:
             progress.edits_left -= 1
         return ToolResult("Edit", f"edited {shown(path)}")
 
-    async def _bash(self, text: str, given_ms: object, sandbox: Sandbox) -> ToolResult:
+    async def _bash(self, command: Command, given_ms: object, sandbox: Sandbox) -> ToolResult:
         timeout_ms = given_ms if isinstance(given_ms, int) else _DEFAULT_BASH_SECONDS * 1000
         if timeout_ms < 1:
             raise Misuse("invalid_arguments", "Bash: timeout is a positive number of milliseconds")
-        command = parse_command(text)
         for path in command.files:
             await sandbox.require_path(path, folder_allowed=False)
         for path in command.paths:
             await sandbox.require_path(path, folder_allowed=True)
         seconds = min(timeout_ms, sandbox.command_timeout_seconds * 1000) / 1000
-        return _render(await sandbox.run(command.job, seconds), seconds)
+        done = await sandbox.run(command.job, seconds)
+        if command.program and command.is_absent(done):
+            return ToolResult(
+                "Bash", f"[{command.program} is not in this image]", exit_status=done.exit_status
+            )
+        return _render(done, seconds, command.erased)
 
 
-def _render(done: Completed, seconds: float) -> ToolResult:
+def _commands_of(task: Task) -> tuple[AllowedCommand, ...]:
+    environment = getattr(task, "environment", None)
+    return environment.commands if isinstance(environment, Environment) else ()
+
+
+def _render(done: Completed, seconds: float, erased: str = "") -> ToolResult:
     """Turns what came of a command into what the policy reads."""
-    text = _ACCIDENTS.sub("...", done.output.decode(errors="replace"))
+    text = done.output.decode(errors="replace")
+    if erased:
+        text = re.sub(erased, "...", text)
+    text = _ACCIDENTS.sub("...", text)
     notes = []
     kind = ""
     if done.output_truncated:

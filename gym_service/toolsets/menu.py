@@ -44,6 +44,9 @@ class Menu:
     def plays(self, task: Task) -> bool:
         return isinstance(task, FunctionTask)
 
+    def tools_for(self, task: Task) -> tuple[Tool, ...]:
+        return self.tools
+
     def turns_for(self, task: Task) -> int:
         return self.max_turns
 
