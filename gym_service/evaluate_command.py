@@ -11,6 +11,7 @@ proofs of the tasks that are asked for, gradings in sandboxes of a pool. What co
 import argparse
 import re
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_GRADERS = 256
 _SPARE_SANDBOXES = 3
-"""Started ahead, while the others are used: as many as start at once."""
+"""Started ahead, while the others are used: as many as start at once. Where they serve again one is enough."""
 _PROVEN_AT_ONCE = 20
 _TOLD_COMPLAINTS = 20
 
@@ -130,11 +131,31 @@ def run(arguments: argparse.Namespace) -> int:
     if not state.lock("evaluate.lock"):
         print(f"error: another `evaluate` is at work in {state.folder}; wait for its end", file=sys.stderr)
         return 1
+    plan = Plan(arguments.suite, arguments.submissions, (), out)
+    try:
+        _try_to_write(plan, state.grading_seed())
+    except OSError as error:
+        print(f"error: --out {out} does not do: {error}", file=sys.stderr)
+        return 2
     try:
         return _run_on_engine(arguments, out, state, tasks, read)
     except KeyboardInterrupt:
         print(f"\nstopped; what was graded is kept in {out}, and the same command goes on", file=sys.stderr)
         return 130
+
+
+def _try_to_write(plan: Plan, private_seed: bytes) -> None:
+    """Finds out before anything is graded whether all that comes of it can be written. Raises OSError."""
+    from gym_service.evaluation.rows import RowFile
+    from gym_service.record import Sealer
+
+    with RowFile(plan.out, Sealer(private_seed)):
+        for path in (plan.report, plan.review):
+            if path.is_dir():
+                raise IsADirectoryError(f"{path} is a folder, and a file of this name is to be written")
+            temporary = _temporary(path)
+            temporary.touch()
+            temporary.unlink()
 
 
 def _fault(arguments: argparse.Namespace, out: Path) -> str:
@@ -200,6 +221,12 @@ def _run_on_engine(
             engine.remove_leftovers()
     except (SandboxLost, SetupError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"error: {error}\nwhat is graded is kept in {out}; mend that, and the same command goes on",
+            file=sys.stderr,
+        )
         return 1
     finally:
         if engine_is_ours and (in_use := stop_engine()):
@@ -283,12 +310,13 @@ async def evaluate(
     from gym_service.evaluation.review import Occasion, make_review, seal_review
     from gym_service.evaluation.rows import Conditions, RowFile
     from gym_service.evaluation.running import grade_all
+    from gym_service.evaluation.signs import SignReader
     from gym_service.evaluation.summary import summarize, terminal_table
+    from gym_service.evaluation.usage import MeasuredPool
     from gym_service.grading.certificate import Signer
     from gym_service.grading.grader import Grader
     from gym_service.record import Sealer
     from gym_service.sandbox.policy import SandboxLimits
-    from gym_service.sandbox.pool import Pool
     from gym_service.visible import printable
 
     isolation, sealer, began = assurance.isolation, Sealer(private_seed), _now()
@@ -298,7 +326,12 @@ async def evaluate(
         assurance.profile,
         "reuse" if plan.reuse else "single_use",
     )
-    pool = Pool(start_sandbox, SandboxLimits(), size=plan.graders + _SPARE_SANDBOXES, reuse=plan.reuse)
+    pool = MeasuredPool(
+        start_sandbox,
+        SandboxLimits(),
+        size=plan.graders + (1 if plan.reuse else _SPARE_SANDBOXES),
+        reuse=plan.reuse,
+    )
     grader = Grader(pool, private_seed, plan.graders)
     signer = Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed)
     with RowFile(plan.out, sealer) as file:
@@ -308,19 +341,20 @@ async def evaluate(
         if len(known) < len(plan.attempts):
             pool.open()
         try:
-            rows = await grade_all(
-                plan.attempts, known, Evaluator(grader, signer), file, conditions, plan.graders
-            )
-            used = pool.status
+            async with SignReader() as reader:
+                evaluator, started = Evaluator(grader, signer, reader), time.monotonic()
+                rows = await grade_all(plan.attempts, known, evaluator, file, conditions, plan.graders)
+            used, seconds = pool.status, time.monotonic() - started
         finally:
             await pool.close()
     summary = summarize(rows, plan.untried, plan.unproven, plan.complaints)
-    occasion = Occasion(plan.suite, printable(plan.source), began, _now(), resumed=len(known))
+    occasion = Occasion(plan.suite, printable(plan.source), began, _now(), seconds, resumed=len(known))
     retries = grader.status.retries
     review = make_review(occasion, rows, summary, assurance, conditions, used, retries, sealer.gym)
+    # First of all, where there is always room for it.
+    print(terminal_table(summary), flush=True)
     _replace(plan.review, seal_review(review, sealer))
     _replace(plan.report, write_page(review, rows, summary, plan.attempts).encode())
-    print(terminal_table(summary))
     print(f"verdicts      {plan.out}\nreport        {plan.report}\nreview sheet  {plan.review}")
     return summary
 
@@ -338,8 +372,12 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
 def _replace(path: Path, content: bytes) -> None:
     """Writes all of a file, or nothing."""
-    temporary = path.with_name(f"{path.name}.new")
+    temporary = _temporary(path)
     temporary.write_bytes(content)
     temporary.replace(path)

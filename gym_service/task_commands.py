@@ -173,7 +173,7 @@ def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service.tasks.importing import ImportRefused
     from gym_service.tasks.repository import RepositoryTask
     from gym_service.tasks.scaffold import read_folder
-    from gym_service.tasks.store import check_new_suite, save_task
+    from gym_service.tasks.store import check_new_suite, check_not_taken, save_task
 
     if arguments.form or arguments.split or arguments.name or arguments.commands:
         raise ImportRefused(
@@ -186,6 +186,7 @@ def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
         try:
             async with proof.open_grounds(engine) as grounds:
                 task = await authoring.make_task(folder, grounds)
+            check_not_taken(state.suites / folder.suite, task)
         except ImportRefused as error:
             _say(_printable(f"refused: {error}"))
             return 1

@@ -262,6 +262,19 @@ async def test_a_check_sees_what_a_call_does_to_its_arguments(verdict_of, check,
     assert (await verdict_of(each, wrong)).status is WRONG
 
 
+@pytest.mark.parametrize(("value", "place"), [([2], "0:"), ([2], "1:"), ({2: 3}, "'odd'")])
+async def test_what_is_no_plain_data_in_an_argument_is_a_change_like_any_other(verdict_of, value, place):
+    """Who looks at the argument finds what equals nothing; where nobody does, the answer counts."""
+    odd, plain = (f"    x[{place}] = [{each}]\n    return 1\n" for each in ("object()", "5"))
+    asks = f"n = {value}\nassert candidate(n) in (1, 2)\n"
+
+    assert (await verdict_of(task(asks, plain), odd)).status is RIGHT
+    for looks, gold in ((f"assert n == {value}", "    return 1\n"), ("assert '5]' in str(n)", plain)):
+        each = task(asks + looks, gold)
+        assert (await verdict_of(each, gold)).status is RIGHT
+        assert (await verdict_of(each, odd)).status is WRONG
+
+
 @pytest.mark.parametrize("value", ["0x" + "f" * 5000, "[" * 150 + "]" * 150])
 async def test_a_call_with_what_cannot_be_sent_makes_a_task_broken(verdict_of, value):
     each = task(f"assert candidate({value}) == 1")

@@ -4,14 +4,18 @@ import difflib
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
 from gym_service.evaluate_command import Plan, _status, evaluate
 from gym_service.evaluation.reading import Complaint, read_submissions
+from gym_service.evaluation.rows import RowFile
 from gym_service.evaluation.running import progress_line
+from gym_service.record import Sealer
 from gym_service.record_check import check_record
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.isolation import NO_ISOLATION, Assurance
@@ -20,6 +24,7 @@ from gym_service.values import VerdictStatus
 from tests.attack.test_grading_repo import CASES, SPLIT, beside
 from tests.conftest import fake_sandbox
 from tests.engine import containers_of
+from tests.hostile_submissions import HONEST, KINDS, as_lines, hostile_among_honest
 
 SEED = b"s" * 32
 TASKS = built_in().suite("bugfix")
@@ -219,6 +224,140 @@ async def test_a_task_that_is_not_proven_is_told_and_not_graded(gym):
     assert "the task is not proven" in (gym.folder / "out.html").read_text()
 
 
+async def test_each_that_tried_something_is_named_in_table_lines_report_and_sheet(gym, capsys):
+    # In functions that nobody calls: these sandboxes isolate nothing.
+    tricks = ("os._exit(0)", "import socket", "while True: pass", "sys.modules['x'] = 1")
+    hostile = [f"import os, sys\ndef f():\n    {trick}\n" for trick in tricks]
+    await gym.run(row(RIGHT), *map(row, hostile), row(WRONG))
+    printed = capsys.readouterr().out
+    review = json.loads((gym.folder / "out.review.json").read_bytes())["review"]
+    table = (
+        (gym.folder / "out.html")
+        .read_text()
+        .partition("<h2>What submissions tried</h2>")[2]
+        .partition("<h2>")[0]
+    )
+
+    assert "4 with signs of something hostile, 4 likely:" in printed
+    assert "likely: uses the network (1): bugfix/zero/share 2\n" in printed
+    assert [bool(each["signs"]) for each in gym.by_sample] == [False, True, True, True, True, False]
+    assert sorted(each["sample_index"] for each in review["anomalies"]["tried"]) == [1, 2, 3, 4]
+    assert re.findall(r'<td class="number">(\d+)</td>', table) == ["1", "2", "3", "4"]
+    assert re.search(r"[a-z]+\.py:3: os\._exit\(0\)", table)
+
+
+async def test_signs_change_no_verdict_and_who_has_such_as_honest_code_has_is_named_apart(gym, capsys):
+    summary = await gym.run(
+        row(f"import subprocess\n{RIGHT}"), row(f"{RIGHT}def other(x): return eval(x)\n", SPEED)
+    )
+    printed = capsys.readouterr().out
+    folded = (gym.folder / "out.html").read_text().partition("signs that honest code has, too</summary>")[2]
+
+    assert [each.sure for each in summary.tried] == ["likely", "possible"]
+    assert [each.task_id for each in summary.hostile] == [SHARE]
+    assert summary.passed == 1
+    assert "runs code that is text" in folded.partition("</details>")[0]
+    assert "runs code that is text" not in printed
+    assert "1 with signs that honest code has, too: they are in the report" in printed
+
+
+async def test_the_sheet_says_what_was_used_at_most_and_by_whom(gym):
+    await gym.run(row(RIGHT), row(WRONG))
+    peaks = json.loads((gym.folder / "out.review.json").read_bytes())["review"]["peaks"]
+
+    assert peaks["memory_bytes"] == {
+        "greatest": None,
+        "of": "",
+        "limit": None,
+    }  # These sandboxes isolate nothing.
+    assert peaks["seconds"]["greatest"] == max(each["seconds"] for each in gym.rows)
+    assert peaks["seconds"]["of"].startswith("bugfix/zero/share, sample ")
+
+
+@contextmanager
+def files_of_at_most(size):
+    """As if the disk were full beyond it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_disk_that_is_full_costs_no_row_that_is_written(gym):
+    rows = [row(RIGHT), row(WRONG), row("x"), row(RIGHT, SPEED)]
+    with files_of_at_most(4_000), pytest.raises(OSError, match="too large"):
+        await gym.run(*rows, graders=1)
+    kept = (gym.folder / "out.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()
+    assert kept
+
+    assert (await gym.run(*rows)).graded == 4
+
+    assert (gym.folder / "out.jsonl").read_bytes().splitlines()[: len(kept)] == kept
+
+
+async def test_a_report_that_cannot_be_written_leaves_rows_and_table(gym, capsys):
+    first = await gym.run(row(RIGHT), row(WRONG))
+    written = gym.rows
+    capsys.readouterr()
+
+    with files_of_at_most(2_000), pytest.raises(OSError, match="too large"):
+        await gym.run(row(RIGHT), row(WRONG))
+
+    assert "1 of 2 samples pass" in capsys.readouterr().out
+    assert gym.rows == written
+    assert await gym.run(row(RIGHT), row(WRONG)) == first
+
+
+async def test_a_file_that_goes_away_meanwhile_is_told_and_not_written_into_nowhere(gym):
+    start = gym.start
+
+    async def lose(limits=None):
+        (gym.folder / "out.jsonl").unlink(missing_ok=True)
+        return await start()
+
+    gym.start = lose
+    with pytest.raises(OSError, match="removed or replaced"):
+        await gym.run(row(RIGHT))
+
+
+def test_two_evaluations_do_not_write_into_one_file(tmp_path):
+    with (
+        RowFile(tmp_path / "out.jsonl", Sealer(SEED)),
+        pytest.raises(OSError, match="another evaluation writes into"),
+    ):
+        RowFile(tmp_path / "out.jsonl", Sealer(b"t" * 32))
+
+    RowFile(tmp_path / "out.jsonl", Sealer(SEED))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("folder.jsonl", "Is a directory"),
+        ("device.jsonl", "is no plain file"),
+        ("file/x.jsonl", "file"),
+        ("taken.jsonl", "taken.html is a folder"),
+        ("held.jsonl", "another evaluation writes into"),
+    ],
+)
+def test_an_out_that_cannot_be_written_is_told_before_anything_runs(tmp_path, name, message):
+    for folder in ("folder.jsonl", "taken.html"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "device.jsonl").symlink_to("/dev/full")
+
+    with RowFile(tmp_path / "held.jsonl", Sealer(SEED)):
+        done = command(tmp_path, "evaluate", "bugfix", "--submissions", "stubs", "--out", name)
+
+    assert done.returncode == 2
+    assert f"error: --out {name} does not do: " in done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "profile" not in done.stderr
+
+
 def test_the_bar_says_how_fast_and_how_long():
     assert progress_line(30, 120, 10.0).endswith("] 30 of 120  3.0/s  0:30 left")
     assert progress_line(0, 5, 1.0).endswith("0 of 5  0.0/s  0:00 left")
@@ -295,6 +434,60 @@ async def test_a_repository_takes_files_and_diffs_and_names_who_tampers(gym, eng
     suspects = page.partition("<h2>Suspected tampering</h2>")[2].partition("<h2>")[0]
     assert "so do their twins, which have to fail" in suspects
     assert not [test for test in task.fail_to_pass if test in page]
+
+
+@pytest.mark.docker
+async def test_what_a_grading_uses_is_measured_and_the_greatest_is_named(gym, engine):
+    eats = "def quib(*a):\n    held = b'x' * (100 << 20)\n    return 0\n"
+    threads = (
+        "import threading\ndef quib(*a):\n    gate = threading.Event()\n"
+        "    all = [threading.Thread(target=gate.wait) for _ in range(30)]\n    for each in all: each.start()\n"
+        "    gate.set()\n    for each in all: each.join()\n    return 0\n"
+    )
+    assurance = Assurance(await _measured(engine))
+    for reuse in (False, True):
+        plan = gym.plan(
+            row(RIGHT), row(eats), row(threads), out=gym.folder / f"{reuse}.jsonl", reuse=reuse, graders=1
+        )
+
+        await evaluate(plan, engine.start, assurance, SEED)
+
+        peaks = json.loads(plan.review.read_bytes())["review"]["peaks"]
+        assert peaks["memory_bytes"]["of"] == "bugfix/zero/share, sample 1"
+        assert 100 << 20 < peaks["memory_bytes"]["greatest"] < peaks["memory_bytes"]["limit"]
+        if peaks["pids"]["greatest"] is not None:  # Older kernels do not count it.
+            assert peaks["pids"]["of"] == "bugfix/zero/share, sample 2"
+            assert 30 < peaks["pids"]["greatest"] < peaks["pids"]["limit"]
+        assert 0 < peaks["output_bytes_of_a_run"]["greatest"] < peaks["output_bytes_of_a_run"]["limit"]
+
+
+@pytest.mark.docker
+async def test_hostile_submissions_of_every_kind_are_worth_0_and_named_and_honest_ones_are_neither(
+    gym, engine
+):
+    rows = hostile_among_honest(len(KINDS))
+    path = gym.folder / "submissions.jsonl"
+    path.write_text(as_lines(rows))
+    plan = gym.plan(attempts=read_submissions(str(path), TASKS).attempts)
+
+    summary = await evaluate(plan, engine.start, Assurance(NO_ISOLATION), SEED)
+
+    kinds = {(task_id, sample): kind for task_id, sample, kind, _ in rows}
+    found = {(each["task_id"], each["sample_index"]): each for each in gym.rows}
+    for key, kind in kinds.items():
+        passed = found[key]["verdict"]["status"] == "VERDICT_STATUS_RESOLVED"
+        sure = [each["sure"] for each in found[key]["signs"]]
+        assert (passed, bool(sure)) == ((True, False) if kind == HONEST else (False, True)), kind
+        assert kind == HONEST or sure[0] in ("seen", "likely"), kind
+    assert len(summary.tried) == len(KINDS)
+
+
+async def _measured(engine):
+    sandbox = await engine.start()
+    try:
+        return await sandbox.measure()
+    finally:
+        await sandbox.close()
 
 
 @pytest.mark.docker

@@ -15,7 +15,13 @@ from gym_service.tasks import importing
 from gym_service.tasks.completion import PATH, CompletionInstance, CompletionTask
 from gym_service.tasks.importing import ImportRefused, read_file, suite_name
 from gym_service.tasks.model import Case, Split
-from gym_service.tasks.store import DamagedSuite, check_new_suite, known_suites, save_task
+from gym_service.tasks.store import (
+    DamagedSuite,
+    check_new_suite,
+    check_not_taken,
+    known_suites,
+    save_task,
+)
 from tests.test_synthesis import TASK as REPOSITORY_TASK
 
 DOUBLE = {
@@ -210,3 +216,13 @@ def test_the_command_proves_what_it_imports_and_says_what_it_refuses(tmp_path, e
     tasks = known_suites(state.suites).suite("some")
     assert [task.task_id for task in tasks if book.holds(task)] == ["some/2", "some/3"]
     assert not book.holds(replace(tasks[0], gold="pass"))
+
+
+def test_two_folders_whose_names_come_to_one_id_are_told_apart(tmp_path):
+    first = replace(REPOSITORY_TASK, source="the folder a b")
+    save_task(tmp_path / "ledger", first)
+
+    check_not_taken(tmp_path / "ledger", replace(first, request="Repair it."))
+    check_not_taken(tmp_path / "ledger", replace(first, task_id="ledger/other", source="the folder other"))
+    with pytest.raises(ImportRefused, match="the folder a-b and the folder a b would both be"):
+        check_not_taken(tmp_path / "ledger", replace(first, source="the folder a-b"))

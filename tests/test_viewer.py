@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -154,6 +155,23 @@ async def test_links_and_sessions_come_to_their_end(tmp_path):
     now = SESSION_SECONDS
     with pytest.raises(Unauthenticated):
         access.caller_of(request, "c")
+
+
+async def test_who_opens_very_many_links_pushes_nobody_else_out(tmp_path):
+    book = TokenBook(tmp_path / "tokens.json")
+    other = f"Bearer {book.issue('other', 'observe', 1.0)}"
+    access = Access(Bearers("token", book))
+    waiting = access.make_link(["Bearer token"])
+    first, *_ = [
+        parse(f"GET / HTTP/1.1\r\nCookie: c={access.open_link(access.make_link([each]))}\r\n\r\n".encode())
+        for each in ("Bearer token", *[other] * 200)
+    ]
+    for _ in range(200):
+        access.make_link([other])
+
+    assert access.caller_of(first, "c").name == "owner"
+    assert access.open_link(waiting)
+    assert len(access._links) + len(access._sessions) < 40
 
 
 async def test_a_cookie_is_found_beside_those_of_other_servers_and_quotes_take_no_time(tmp_path):
@@ -388,6 +406,12 @@ async def test_in_a_browser_an_episode_is_shown_and_what_it_wrote_does_not_act(g
     assert "return total // count" in page
     assert "[object" not in page
     assert "<img" not in page
+
+
+async def test_in_a_browser_an_address_that_was_cut_short_is_told(gym, tmp_path):
+    page = await dump_page(f"{gym.running.viewer}{await link(gym)}#episode=%", tmp_path / "browser")
+
+    assert re.search('<p id="problem">[^<]*episode', page)
 
 
 async def test_in_a_browser_the_list_has_every_episode(gym, tmp_path):

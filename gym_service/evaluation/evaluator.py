@@ -8,6 +8,7 @@ import asyncio
 import json
 from dataclasses import dataclass, replace
 
+from gym_service.evaluation.signs import Sign, SignReader
 from gym_service.evaluation.tampering import shown_evidence
 from gym_service.grading.certificate import Signer
 from gym_service.grading.grader import Grader, grader_version
@@ -24,6 +25,8 @@ class Evaluated:
     """Signed."""
     evidence: tuple[str, ...]
     """What may be shown of why it stands out; empty where it does not."""
+    signs: tuple[Sign, ...] = ()
+    """What it tried, where somebody looks for it."""
 
 
 def draw_of(task: Task) -> str:
@@ -35,9 +38,11 @@ def draw_of(task: Task) -> str:
 class Evaluator:
     """Grades submissions with the grader of a service."""
 
-    def __init__(self, grader: Grader, signer: Signer) -> None:
+    def __init__(self, grader: Grader, signer: Signer, reader: SignReader | None = None) -> None:
+        """With a `reader`, what submissions tried is told, too."""
         self._grader = grader
         self._signer = signer
+        self._reader = reader
 
     async def evaluate(self, task: Task, content: Content) -> Evaluated:
         """Grades what is handed in for a task. A failure of the gym's own is a verdict too, never an exception."""
@@ -48,4 +53,5 @@ class Evaluator:
         verdict = replace(verdict, submission_sha256=submission.sha256)
         certificate = self._signer.sign(verdict, task.sha256, seed, grader_version(task))
         evidence = await asyncio.to_thread(shown_evidence, instance, submission, verdict)
-        return Evaluated(replace(verdict, certificate=certificate), evidence)
+        signs = await self._reader.signs_of(instance, submission, verdict) if self._reader else ()
+        return Evaluated(replace(verdict, certificate=certificate), evidence, signs)

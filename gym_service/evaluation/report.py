@@ -10,7 +10,7 @@ from typing import Any
 
 from gym_service.evaluation.reading import Attempt, Complaint
 from gym_service.evaluation.rows import Row
-from gym_service.evaluation.summary import OfTask, Summary, kind_of
+from gym_service.evaluation.summary import OfTask, Summary, kind_of, told_sureness
 from gym_service.grading.submissions import Completion, Content, Diff, Files
 from gym_service.visible import visible
 
@@ -42,13 +42,17 @@ details { margin: .4rem 0; border: 1px solid var(--line); border-radius: .4rem; 
 summary { cursor: pointer; overflow-wrap: anywhere } details ul { padding-left: 1.2rem; margin: .4rem 0 }
 pre { margin: .4rem 0; padding: .5rem .7rem; border-radius: .4rem; background: var(--tint); font-size: .82rem;
       white-space: pre-wrap; overflow-wrap: anywhere; max-height: 24rem; overflow-y: auto }
-@media (max-width: 40rem) { body { padding: .8rem } th, td { padding: .3rem .4rem } td { max-width: 15rem } }
+@media (max-width: 40rem) { body { padding: .8rem } th, td { padding: .3rem .4rem } td { max-width: 15rem }
+  .cards tr:first-child { display: none } .cards tr { display: block; border-bottom: 1px solid var(--line) }
+  .cards td, .cards td.number { display: inline-block; border: 0; text-align: left; min-width: 0; max-width: none } }
 """
 _USES = {"single_use": "each thrown away after one use", "reuse": "each used again after it was proven clean"}
 _SHOWN_CHARACTERS = 6000
 """What is shown of a suspected submission."""
 _MOST_SHOWN = 300
 """Suspected submissions and failures that are unfolded one by one."""
+_MOST_TRIED = 2000
+"""Samples whose signs are listed; those beyond are named alone."""
 
 
 def write_page(
@@ -66,6 +70,7 @@ def write_page(
         _figures(summary),
         _warnings(review, summary),
         _suspected(summary, contents),
+        _tried(summary),
         _kinds(rows, summary),
         _tasks(summary.tasks),
         _folded("Passed with a flag", [row for row in others if row.passed and row.flags]),
@@ -99,6 +104,8 @@ def _figures(summary: Summary) -> str:
     boxes.append(
         ("suspected of tampering", str(suspects), "by what was seen of them", "bad" if suspects else "good")
     )
+    hostile = len(summary.hostile)
+    boxes.append(("tried something", str(hostile), "seen, or likely by code", "bad" if hostile else "good"))
     missing = len(summary.ungraded) + len(summary.complaints)
     boxes.append(("without a verdict", str(missing), "not counted", "bad" if missing else "good"))
     return (
@@ -137,6 +144,49 @@ def _suspected(summary: Summary, contents: Mapping[tuple[str, int], Content]) ->
     return (
         f"<h2>Suspected tampering</h2><p>{len(summary.suspected)} samples. What is known of hidden tests stays with "
         f"the gym.</p>{folded}" + (f"<p>And {others}.</p>" if others else "")
+    )
+
+
+def _tried(summary: Summary) -> str:
+    hostile = summary.hostile
+    possible = summary.tried[len(hostile) :]
+    found = (
+        f"<p>{len(hostile)} samples have signs of something hostile: {told_sureness(hostile)}. <b>Seen</b>: grading "
+        "saw it happen. <b>Likely</b>: the code is written to do it, and no task of its kind is solved that way. A "
+        f"sign changes no verdict.</p>{_signs(hostile)}"
+        if hostile
+        else "<p>No sample has a sign that honest code does not have.</p>"
+    )
+    others = (
+        f"<details><summary>{len(possible)} samples with signs that honest code has, too</summary>"
+        f"{_signs(possible)}</details>"
+        if possible
+        else ""
+    )
+    return f"<h2>What submissions tried</h2>{found}{others}"
+
+
+def _signs(rows: Sequence[Row]) -> str:
+    def told(row: Row) -> str:
+        return "".join(
+            f"<div><b>{shown(sign.sure)}</b>: {shown(sign.meaning)}"
+            + "".join(f"<br><code>{shown(line)}</code>" for line in sign.evidence)
+            + "</div>"
+            for sign in row.signs
+        )
+
+    cells = (
+        (
+            f"<code>{shown(row.task_id)}</code>",
+            str(row.sample_index),
+            shown(kind_of(row.status.name)),
+            told(row),
+        )
+        for row in rows[:_MOST_TRIED]
+    )
+    others = ", ".join(f"<code>{shown(row.task_id)}</code> {row.sample_index}" for row in rows[_MOST_TRIED:])
+    return f'<div class="cards">{_table(("task", "#sample", "verdict", "signs"), cells)}</div>' + (
+        f"<p>And {others}.</p>" if others else ""
     )
 
 
@@ -247,7 +297,17 @@ def _sheet(review: Mapping[str, Any]) -> str:
         key: value
         for key, value in review.items()
         if key
-        not in ("executed", "anomalies", "results", "gaps", "measured", "self_tests", "limits", "resources")
+        not in (
+            "executed",
+            "anomalies",
+            "results",
+            "gaps",
+            "measured",
+            "self_tests",
+            "limits",
+            "resources",
+            "peaks",
+        )
     }
     tables = [
         _pairs(plain),
@@ -255,6 +315,20 @@ def _sheet(review: Mapping[str, Any]) -> str:
         + _pairs(review["measured"])
         + "</details>",
         "<details><summary>Limits of a sandbox</summary>" + _pairs(review["limits"] or {}) + "</details>",
+        "<details open><summary>Greatest use of a grading</summary>"
+        + _table(
+            ("what", "#greatest", "#limit", "by whom"),
+            (
+                (
+                    shown(kind_of(what)),
+                    shown("not measured" if peak["greatest"] is None else f"{peak['greatest']:,}"),
+                    shown("-" if peak["limit"] is None else f"{peak['limit']:,}"),
+                    f"<code>{shown(peak['of'])}</code>" if peak["of"] else "-",
+                )
+                for what, peak in review["peaks"].items()
+            ),
+        )
+        + "</details>",
         "<details><summary>Resources</summary>" + _pairs(review["resources"]) + "</details>",
         "<details><summary>Self-test: every wall that was tried before anything ran</summary>"
         + _table(

@@ -20,11 +20,15 @@ from gym_service import __version__
 from gym_service.evaluation.rows import Conditions, Row
 from gym_service.evaluation.summary import Summary
 from gym_service.record import START, Link, Sealer, canonical
+from gym_service.sandbox.docker import RECORDS_BYTES
 from gym_service.sandbox.isolation import Assurance
+from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import PoolStatus
 
 KIND = "evaluation review"
 _LINK_KIND = "review"
+_UNEXPECTED = ("died", "broken", "not_clean")
+"""Why a sandbox is thrown away that was to serve again, or was still in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Occasion:
     began: str
     """In UTC, as ISO 8601 writes it; so is `ended`."""
     ended: str
+    grading_seconds: float
+    """From the first grading to the last."""
     resumed: int
     """Samples whose rows were there before, so that nothing ran for them on this occasion."""
 
@@ -56,11 +62,16 @@ def make_review(
     content = {
         "gym": gym,
         "service_version": __version__,
-        **asdict(occasion),
+        "suite": occasion.suite,
+        "source": occasion.source,
+        "began": occasion.began,
+        "ended": occasion.ended,
+        "resumed": occasion.resumed,
         "profile": conditions.profile,
         "gaps": assurance.gaps,
         "sandboxes": conditions.sandboxes,
         "image_digest": isolation.image_digest,
+        "image_digests_of_gradings": sorted({row.verdict["image_digest"] for row in rows}),
         "seccomp_sha256": isolation.seccomp_sha256,
         "kernel": isolation.kernel_version,
         "engine": isolation.engine_version,
@@ -69,14 +80,14 @@ def make_review(
         "limits": asdict(isolation.limits) if isolation.limits else None,
         "measured": dict(isolation.observed),
         "self_tests": [asdict(check) for each in assurance.self_tests for check in each.checks],
+        "peaks": _peaks(rows, isolation.limits),
         "resources": {
             "memory_peak_of_the_service_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+            "seconds_of_grading": round(occasion.grading_seconds, 3),
             "sandboxes_at_once": pool.size,
             "sandboxes_started": pool.started,
             "sandboxes_retired": pool.retired,
             "gradings_tried_again": retries,
-            "longest_grading_seconds": max([row.seconds for row in rows], default=0.0),
-            "memory_peaks_of_sandboxes": "not measured; the limits above held",
         },
         "results": {
             "samples": summary.graded,
@@ -87,6 +98,15 @@ def make_review(
             "tasks_without_submission": len(summary.untried),
         },
         "anomalies": {
+            "gaps_of_the_machine": assurance.gaps,
+            "gradings_tried_again": retries,
+            "sandboxes_lost_or_unclean": {
+                reason: count for reason, count in pool.retired.items() if reason in _UNEXPECTED
+            },
+            "tried": [
+                {**_named(row), "status": row.status.name, "signs": [asdict(sign) for sign in row.signs]}
+                for row in summary.tried
+            ],
             "suspected": [
                 {**_named(row), "status": row.status.name, "flags": row.flags, "evidence": row.evidence}
                 for row in summary.suspected
@@ -102,6 +122,8 @@ def make_review(
                 "task_sha256": row.verdict["task_sha256"],
                 "verdict_sha256": row.verdict["content_sha256"],
                 "status": row.status.name,
+                "seconds": row.seconds,
+                "peaks": asdict(row.peaks),
             }
             for row in rows
         ],
@@ -153,6 +175,28 @@ def _digest(content: object) -> str:
 def _written(content: object, digest: str, seal: str) -> bytes:
     fields = {"kind": KIND, "review": content, "sha256": digest, "seal": seal}
     return json.dumps(fields, indent=1).encode() + b"\n"
+
+
+def _peaks(rows: Sequence[Row], limits: SandboxLimits | None) -> dict[str, dict[str, object]]:
+    """The greatest use of a grading with its limit, and whose it was; None where nobody could measure it."""
+    found: dict[str, tuple[list[tuple[float, str]], float | None]] = {
+        "memory_bytes": (_figures(rows, "memory_bytes"), limits.memory_bytes if limits else None),
+        "pids": (_figures(rows, "pids"), limits.pids if limits else None),
+        "output_bytes_of_a_run": (_figures(rows, "output_bytes"), RECORDS_BYTES),
+        "seconds": ([(row.seconds, row.name) for row in rows], None),
+    }
+    return {
+        what: {
+            "greatest": max(figures)[0] if figures else None,
+            "of": max(figures)[1] if figures else "",
+            "limit": limit,
+        }
+        for what, (figures, limit) in found.items()
+    }
+
+
+def _figures(rows: Sequence[Row], name: str) -> list[tuple[float, str]]:
+    return [(value, row.name) for row in rows if (value := getattr(row.peaks, name)) is not None]
 
 
 def _named(row: Row) -> dict[str, object]:

@@ -1,23 +1,29 @@
 """The file of verdicts: a line of JSON for each submission that was graded, and what an interrupted run left of it.
 
     {"task_id": ..., "sample_index": 0, "input_sha256": ..., "profile": ..., "sandboxes": "single_use", "seconds": 0.4,
-     "evidence": [...], "verdict": {... as a client is told it, signed}, "seal": ...}
+     "evidence": [...], "signs": [{"name": ..., "sure": "likely", "evidence": [...]}], "peaks": {...},
+     "verdict": {... as a client is told it, signed}, "seal": ...}
 
 The file is only appended to; of several rows of one sample the last counts. A row is taken up again, and nothing runs
 for it, if its seal shows that this gym wrote it and it is about the same input, task, grader, image and profile.
 """
 
+import fcntl
 import hashlib
 import hmac
 import json
+import os
+import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gym_service.evaluation.evaluator import Evaluated
 from gym_service.evaluation.reading import Attempt
+from gym_service.evaluation.signs import Sign, surest
 from gym_service.evaluation.tampering import TAMPERING
+from gym_service.evaluation.usage import Usage
 from gym_service.grading.certificate import told
 from gym_service.grading.grader import grader_version
 from gym_service.record import Sealer, canonical
@@ -50,6 +56,10 @@ class Row:
     seconds: float
     """What it took, waiting for a sandbox included."""
     evidence: tuple[str, ...]
+    peaks: Usage
+    """The most that the grading used."""
+    signs: tuple[Sign, ...]
+    """What it tried, the surest first."""
     verdict: Mapping[str, Any]
     """As a client is told it, with content_sha256 and signature."""
 
@@ -79,12 +89,24 @@ class Row:
         return tuple(self.verdict["flags"])
 
     @property
+    def name(self) -> str:
+        """What the submission is called by, for a reader."""
+        return f"{self.task_id}, sample {self.sample_index}"
+
+    @property
+    def sure(self) -> str:
+        """How sure it is that it tried something: seen, likely, possible; empty without any sign."""
+        return surest(self.signs)
+
+    @property
     def is_suspected(self) -> bool:
         """Whether it acted on its grading, by what was seen of it."""
         return self.status is VerdictStatus.TAMPER_SUSPECTED or not TAMPERING.isdisjoint(self.flags)
 
 
-def row_of(attempt: Attempt, evaluated: Evaluated, conditions: Conditions, seconds: float) -> Row:
+def row_of(
+    attempt: Attempt, evaluated: Evaluated, conditions: Conditions, seconds: float, peaks: Usage
+) -> Row:
     """Makes the row of a submission that was graded."""
     verdict = evaluated.verdict
     assert verdict.certificate is not None
@@ -101,18 +123,31 @@ def row_of(attempt: Attempt, evaluated: Evaluated, conditions: Conditions, secon
         conditions.sandboxes,
         round(seconds, 3),
         evaluated.evidence,
+        peaks,
+        evaluated.signs,
         signed,
     )
 
 
 class RowFile:
-    """The rows of one file. Use as a context manager."""
+    """The rows of one file, for one evaluation at a time. Use as a context manager."""
 
     def __init__(self, path: Path, sealer: Sealer) -> None:
         """Raises OSError."""
         self._sealer = sealer
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b")
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file.close()
+            raise OSError(f"{path} is no plain file")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise OSError(
+                f"another evaluation writes into {path}: wait for its end, or choose another --out"
+            ) from None
         self._file.seek(0)
         self._found = self._file.read()
         if self._found and not self._found.endswith(b"\n"):
@@ -136,9 +171,17 @@ class RowFile:
 
     def append(self, row: Row) -> None:
         """Writes a row; it is in the file when this returns. Raises OSError."""
+        if not self._is_in_place():
+            raise OSError(f"{self._path} was removed or replaced by somebody else while it was written")
         content = _plain(row)
         self._file.write(canonical({**content, "seal": self._seal(content)}).encode() + b"\n")
         self._file.flush()
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return False
 
     def _read(self, line: bytes) -> Row | None:
         try:
@@ -146,7 +189,13 @@ class RowFile:
             seal = content.pop("seal")
             if not hmac.compare_digest(seal, self._seal(content)):
                 return None
-            return Row(**{**content, "evidence": tuple(content["evidence"])})
+            signs = tuple(Sign(**{**each, "evidence": tuple(each["evidence"])}) for each in content["signs"])
+            known = {
+                "evidence": tuple(content["evidence"]),
+                "signs": signs,
+                "peaks": Usage(**content["peaks"]),
+            }
+            return Row(**{**content, **known})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
 
@@ -156,7 +205,12 @@ class RowFile:
 
 
 def _plain(row: Row) -> dict[str, object]:
-    return {name: getattr(row, name) for name in Row.__slots__} | {"evidence": list(row.evidence)}
+    plain = {name: getattr(row, name) for name in Row.__slots__}
+    return plain | {
+        "evidence": list(row.evidence),
+        "signs": list(map(asdict, row.signs)),
+        "peaks": asdict(row.peaks),
+    }
 
 
 def _holds(row: Row, attempt: Attempt, conditions: Conditions) -> bool:

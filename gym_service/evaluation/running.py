@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gym_service.evaluation.evaluator import Evaluator
 from gym_service.evaluation.reading import Attempt
 from gym_service.evaluation.rows import Conditions, Row, RowFile, row_of
+from gym_service.evaluation.usage import new_usage
 
 _BAR_CHARACTERS = 30
 _DRAWN_SECONDS = 0.1
@@ -31,9 +32,10 @@ async def grade_all(
 
     async def work(queue: Iterator[Attempt]) -> None:
         for attempt in queue:
-            began = time.monotonic()
+            began, usage = time.monotonic(), new_usage()
             evaluated = await evaluator.evaluate(attempt.task, attempt.content)
-            row = rows[attempt.key] = row_of(attempt, evaluated, conditions, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            row = rows[attempt.key] = row_of(attempt, evaluated, conditions, seconds, usage)
             file.append(row)
             progress.step()
 

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from gym_service.evaluation.reading import Complaint
 from gym_service.evaluation.rows import Row
+from gym_service.evaluation.signs import POSSIBLE, SURENESS, Sign
 from gym_service.evaluation.statistics import Estimate, all_pass_at
 
 _LISTED = 20
 """Lines of one kind that the terminal gets; the report has all."""
+_NAMED = 500
+"""Samples that it names under one sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Summary:
     statuses: Mapping[str, int]
     flags: Mapping[str, int]
     suspected: tuple[Row, ...]
+    tried: tuple[Row, ...]
+    """Those with a sign of something hostile, be it that honest code has it, too; the surest first."""
     ungraded: tuple[Complaint, ...]
     """What came to no verdict, and was no fault of the submission."""
     complaints: tuple[Complaint, ...]
@@ -55,6 +60,11 @@ class Summary:
         return sum(task.passed for task in self.tasks)
 
     @property
+    def hostile(self) -> tuple[Row, ...]:
+        """Those with a sign that honest code does not have."""
+        return tuple(row for row in self.tried if row.sure != POSSIBLE)
+
+    @property
     def is_complete(self) -> bool:
         """Whether everything that was handed in came to a verdict."""
         return not self.ungraded and not self.complaints
@@ -71,17 +81,14 @@ def summarize(
     for row in rows:
         by_task.setdefault(row.task_id, []).append(row)
     tasks = tuple(_of_task(task_id, of) for task_id, of in by_task.items())
-    failed = [
-        Complaint(f"{row.task_id}, sample {row.sample_index}", row.verdict["reason"])
-        for row in rows
-        if not row.is_graded
-    ]
+    failed = [Complaint(row.name, row.verdict["reason"]) for row in rows if not row.is_graded]
     return Summary(
         tasks=tasks,
         pass_at=all_pass_at([(task.samples, task.passed) for task in tasks if task.samples]),
         statuses=Counter(row.status.name for row in rows),
         flags=Counter(flag for row in rows for flag in row.flags),
         suspected=tuple(row for row in rows if row.is_suspected),
+        tried=tuple(sorted((row for row in rows if row.signs), key=lambda row: SURENESS.index(row.sure))),
         ungraded=(*unproven, *failed),
         complaints=tuple(complaints),
         untried=tuple(untried),
@@ -115,8 +122,7 @@ def terminal_table(summary: Summary) -> str:
     width = max([len(name) for name, _ in rows], default=0)
     lines += [f"  {name:{width}}  {value}" for name, value in rows]
     suspected = [
-        f"{row.task_id}, sample {row.sample_index}: {'; '.join(row.evidence[:1]) or row.verdict['reason']}"
-        for row in summary.suspected
+        f"{row.name}: {'; '.join(row.evidence[:1]) or row.verdict['reason']}" for row in summary.suspected
     ]
     for title, found in (
         ("suspected of tampering", suspected),
@@ -127,7 +133,31 @@ def terminal_table(summary: Summary) -> str:
             lines.append(f"{len(found)} {title}:")
             lines += [f"  {line}" for line in found[:_LISTED]]
             lines += [f"  and {len(found) - _LISTED} more, in the report"] if len(found) > _LISTED else []
+    if summary.hostile:
+        lines.append(
+            f"{len(summary.hostile)} with signs of something hostile, {told_sureness(summary.hostile)}:"
+        )
+        for (sure, meaning), names in by_sign(summary.hostile).items():
+            others = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            lines.append(f"  {sure}: {meaning} ({len(names)}): {'; '.join(names[:_NAMED])}{others}")
+    if possible := len(summary.tried) - len(summary.hostile):
+        lines.append(f"{possible} with signs that honest code has, too: they are in the report")
     return "\n".join(lines)
+
+
+def told_sureness(tried: Sequence[Row]) -> str:
+    """How many of them are how sure."""
+    counts = Counter(row.sure for row in tried)
+    return ", ".join(f"{counts[sure]} {sure}" for sure in SURENESS if counts[sure])
+
+
+def by_sign(tried: Sequence[Row]) -> dict[tuple[str, str], list[str]]:
+    """Names the samples under what each tried, the surest of its signs alone, so that each is named once."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for row in tried:
+        first: Sign = row.signs[0]
+        named.setdefault((first.sure, first.meaning), []).append(f"{row.task_id} {row.sample_index}")
+    return named
 
 
 def kind_of(status: str) -> str:

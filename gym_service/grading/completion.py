@@ -8,9 +8,10 @@ learn what it calls, and with the answers of the submission, which was called so
 All calls are made in one process and in the check's order, as the check itself would make them. Where they depend on
 the answers, the check is run again with each answer that it asked for; and where an answer of the reference solution is
 an argument later, what comes before is answered by a process that does not have it. What a call did to its arguments
-travels beside its answer, and the check finds them so. Not covered: a check that wants an exception, which the
-reference solution does not pass, so that no such task is proven; an argument that is made of an earlier answer and is
-another value, which a submission that looks ahead sees.
+travels beside its answer, and the check finds them so; what is no plain data by then is there as something that equals
+nothing. Not covered: a check that wants an exception, which the reference solution does not pass, so that no such task
+is proven; an argument that is made of an earlier answer and is another value, which a submission that looks ahead sees
+(HumanEval has none).
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from gym_service.tasks.comparison import EQUAL
 from gym_service.tasks.completion import PATH, CompletionTask
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
-GRADER_VERSION = "completion-2"
+GRADER_VERSION = "completion-3"
 _SECONDS = 5.0
 """How long all calls of one submission may take together, and one run of a check."""
 _MOST_ROUNDS = 20

@@ -35,17 +35,22 @@ def call(name: str, arguments: str) -> str:
 
 
 def call_and_look(name: str, arguments: str) -> str:
-    """Like `call`; gives a record of the answer and of the arguments that the call changed, as they are then."""
+    """Like `call`; gives a record of the answer and of the arguments that the call changed, as they are then.
+
+    One that holds what is no plain data by now is None in the record: no argument can be changed into that.
+    """
     import solution
 
     positional, named = decode(json.loads(arguments))
     answer = getattr(solution, name)(*positional, **named)
     before = _by_place(*decode(json.loads(arguments)))
-    changed = {
-        place: value
-        for place, value in _by_place(positional, named).items()
-        if encode(value) != encode(before[place])
-    }
+    changed = {}
+    for place, value in _by_place(positional, named).items():
+        try:
+            if encode(value) != encode(before[place]):
+                changed[place] = value
+        except (NotPlainData, RecursionError):
+            changed[place] = None
     return json.dumps({"value": encode((answer, changed))})
 
 
@@ -107,7 +112,10 @@ def replay(
         used += 1
         answer, changed = decode(json.loads(answers[used - 1]))
         for place, value in _by_place(positional, named).items():
-            _become(value, changed.get(place, value))
+            if place in changed and changed[place] is None:
+                _spoil(value)
+            else:
+                _become(value, changed.get(place, value))
         return answer
 
     try:
@@ -168,6 +176,22 @@ def _become(value: Any, other: Any) -> None:
     elif isinstance(value, (dict, set)):
         value.clear()
         value.update(other)
+
+
+def _spoil(value: Any) -> None:
+    """Fills an argument with what equals nothing, as far as anything can be changed in it."""
+    odd = object()
+    if isinstance(value, tuple):
+        for item in value:
+            _spoil(item)
+    elif isinstance(value, list):
+        value[:] = [odd]
+    elif isinstance(value, dict):
+        value.clear()
+        value[odd] = odd
+    elif isinstance(value, set):
+        value.clear()
+        value.add(odd)
 
 
 def _run_check(namespace: dict[str, Any], check: str, name: str, seed: int, candidate: Any) -> None:

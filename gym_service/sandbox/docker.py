@@ -35,6 +35,7 @@ from gym_service.sandbox.base import (
 )
 from gym_service.sandbox.isolation import Isolation, check_facts, measured_limits
 from gym_service.sandbox.listing import decode_listing
+from gym_service.sandbox.peaks import Peaks, read_peaks
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.read_back import EngineFacts, differences, distinct_runtimes, runtime_version
 from gym_service.sandbox.warden_link import Answer, WardenLink, open_pipes
@@ -49,7 +50,7 @@ OWNER_LABEL = "coding-gym.owner"
 _ANSWER_MARGIN_SECONDS = 20.0
 """How long beyond its time a request may take before the sandbox counts as lost."""
 _START_TIMEOUT_SECONDS = 60.0
-_RECORDS_BYTES = 2 << 20
+RECORDS_BYTES = 2 << 20
 """What the records of one job may take: no policy reads them, and a repository can have thousands of tests."""
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
@@ -239,6 +240,13 @@ class DockerSandbox:
         """The UID under which the episode's code runs; set for each use."""
         self.observed: dict[str, str] = {}
         """Facts read from inside at start."""
+        self.most_output_bytes = 0
+        """Of one run, so far."""
+        self._process_id = 0
+
+    def peaks(self) -> Peaks:
+        """The most that the container has used so far."""
+        return read_peaks(self._process_id, self._container_id)
 
     @property
     def alive(self) -> bool:
@@ -251,6 +259,7 @@ class DockerSandbox:
 
     async def connect(self, connection: socket.socket, process_id: int, *, load_pytest: bool) -> None:
         """Takes over the attached stream, greets the warden, and takes the short way to it if there is one."""
+        self._process_id = process_id
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: self._link, sock=connection)
@@ -286,10 +295,11 @@ class DockerSandbox:
         timeout_seconds = min(timeout_seconds, self.limits.command_timeout_seconds)
         # Records are no text for a policy, and honest ones are as large as the warden's code lets them be.
         has_records = isinstance(job, CallFunction | RunTests | RunChecks)
-        output_bytes = _RECORDS_BYTES if has_records else self.limits.output_bytes
+        output_bytes = RECORDS_BYTES if has_records else self.limits.output_bytes
         answer = await self._ask(Operation.RUN, _encode(job), output_bytes, timeout_seconds)
         if answer.status is not Status.OK:
             raise SandboxLost(f"the warden could not run a job: {answer.body[:200]!r}")
+        self.most_output_bytes = max(self.most_output_bytes, len(answer.body))
         return Completed(
             exit_status=answer.exit_status,
             output=answer.body,

@@ -57,6 +57,18 @@ def check_new_suite(folder: Path, name: str, kind: type[StoredTask]) -> None:
         raise ImportRefused(f"there is a suite {name} of another kind: choose another --name")
 
 
+def check_not_taken(folder: Path, task: StoredTask) -> None:
+    """Checks that no task of another source has this id. Raises ImportRefused, DamagedSuite."""
+    path = folder / "tasks" / _file_name(task)
+    if not path.exists():
+        return
+    known = next(each for each in load_suite_folder(folder) if _file_name(each) == path.name)
+    if known.source != task.source:
+        raise ImportRefused(
+            f"{task.source} and {known.source} would both be {task.task_id}: rename one, or remove {path}"
+        )
+
+
 def save_task(folder: Path, task: StoredTask) -> Path:
     """Writes a task into the folder of its suite; returns its file."""
     blobs = folder / "blobs"

