@@ -10,19 +10,24 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
+from gym_service.command_authoring import make_command_task
 from gym_service.grading.collection import plain_functions, test_functions
-from gym_service.grading.repository import graded_tree
+from gym_service.grading.rounds import graded_tree
 from gym_service.proof import Grounds
 from gym_service.synthesis import claims_value, find_twins, function_id, run_all
-from gym_service.tasks.environment import Environment
+from gym_service.tasks.command import CommandTask
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.tasks.scaffold import TEST_FOLDER, TaskFolder
 from gym_service.values import Submission
 
 
-async def make_task(folder: TaskFolder, grounds: Grounds) -> RepositoryTask:
+async def make_task(folder: TaskFolder, grounds: Grounds) -> RepositoryTask | CommandTask:
     """Makes a task of a folder, yet to be proven. Raises ImportRefused, SandboxLost."""
+    if folder.dockerfile and not folder.environment.image:
+        raise ImportRefused(f"the image of {folder.dockerfile} is not built: name an image by its digest")
+    if folder.test_command:
+        return await make_command_task(folder, grounds)
     task = _draft(folder, grounds.image_digest)
     hidden, public = (
         _functions(task, [f"{TEST_FOLDER}/{path}" for path in part])
@@ -58,11 +63,6 @@ async def make_task(folder: TaskFolder, grounds: Grounds) -> RepositoryTask:
 
 def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
     """The task before anything has run. Raises ImportRefused."""
-    name = re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-")
-    if not name:
-        raise ImportRefused(
-            f"{folder.name!a} has no letter or digit a task could be called by: rename the folder"
-        )
     public, hidden = (
         {f"{TEST_FOLDER}/{path}": text for path, text in part.items()}
         for part in (folder.public, folder.hidden)
@@ -76,7 +76,7 @@ def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
         raise ImportRefused(f"{double[0]} is there twice: give the files of public/ and hidden/ other names")
     tests = {path: text for path, text in {**public, **hidden}.items() if _is_test(path)}
     task = RepositoryTask(
-        task_id=f"{folder.suite}/{name}",
+        task_id=folder.task_id,
         suite=folder.suite,
         split=folder.split,
         family="authored",
@@ -90,7 +90,7 @@ def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
         plain=(),
         image_digest=image_digest,
         source=f"the folder {folder.name}",
-        environment=Environment(commands=folder.commands),
+        environment=folder.environment,
     )
     for path in folder.gold:
         if not task.is_source(path):

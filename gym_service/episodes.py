@@ -40,9 +40,10 @@ from gym_service.record_folder import RecordFolder
 from gym_service.sandbox.base import FileRefused, SandboxLost
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.pool import Pool, PooledSandbox
+from gym_service.tasks.command import CommandInstance
 from gym_service.tasks.model import FunctionInstance
 from gym_service.tasks.repository import RepositoryInstance
-from gym_service.tasks.suites import Catalogue, Instance, Task, open_task
+from gym_service.tasks.suites import Catalogue, Instance, Task, environment_of, open_task
 from gym_service.tokens import MAX_SEQUENCE_IDS, ChatTokenizer
 from gym_service.tokens.registry import TokenizerRegistry
 from gym_service.toolsets.base import Progress, Toolset
@@ -363,8 +364,9 @@ class Episodes:
         )
         try:
             async with asyncio.timeout(_LONGEST_WAIT_SECONDS):
-                sandbox = await self._pool.acquire(limits)
-        except SandboxLost:
+                sandbox = await self._pool.acquire(limits, environment_of(instance.task))
+        except SandboxLost as error:
+            logger.warning("there is no sandbox for %s: %s", instance.task.task_id, error)
             raise failure from None
         except TimeoutError:
             logger.warning("no sandbox was ready within %g s", _LONGEST_WAIT_SECONDS)
@@ -445,7 +447,7 @@ class Episodes:
 
     async def _take_submission(self, episode: Episode) -> Submission:
         instance = episode.instance
-        if isinstance(instance, RepositoryInstance):
+        if isinstance(instance, RepositoryInstance | CommandInstance):
             return await take_changes(episode.sandbox, instance.task)
         path = instance.path
         try:
@@ -464,7 +466,9 @@ class Episodes:
             verdict = await self.grader.grade(episode.instance, episode.submission, seed)
             # Also a verdict that was reached without looking into the submission says which it is about.
             verdict = replace(verdict, submission_sha256=episode.submission.sha256)
-        certificate = self._signer.sign(verdict, episode.task.sha256, seed, grader_version(episode.task))
+        task = episode.task
+        image = self._pool.image_of(environment_of(task))
+        certificate = self._signer.sign(verdict, task.sha256, seed, grader_version(task), image)
         verdict = replace(verdict, certificate=certificate)
         episode.grading_seconds = time.monotonic() - began_at
         await self._record(episode, verdict)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gym_service.evaluation.summary import Summary
     from gym_service.sandbox.docker import DockerEngine
     from gym_service.sandbox.isolation import Assurance
-    from gym_service.sandbox.pool import StartSandbox
+    from gym_service.sandbox.pool import Elsewhere, StartSandbox
     from gym_service.tasks.suites import Task
 
 _MOST_GRADERS = 256
@@ -189,6 +189,7 @@ def _run_on_engine(
     from sandbox_images.engine import SetupError, describe_stop, ensure_engine, stop_engine
 
     async def work(engine: DockerEngine) -> int:
+        from gym_service.sandbox.surroundings import Surroundings
         from gym_service.server import assure
 
         profile = _profile(arguments, engine)
@@ -203,7 +204,8 @@ def _run_on_engine(
         )
         faults = await _prove(engine, state, read.attempts)
         plan = _plan(arguments, out, tasks, read, faults)
-        summary = await evaluate(plan, engine.start, assurance, state.grading_seed())
+        elsewhere = Surroundings(engine)
+        summary = await evaluate(plan, engine.start, assurance, state.grading_seed(), elsewhere)
         return _status(summary, arguments.fail_under)
 
     engine_is_ours = False
@@ -254,7 +256,7 @@ async def _prove(
     from gym_service.evaluation.running import Progress
     from gym_service.proof import ProofBook, open_grounds, prove_all
 
-    book = ProofBook(state.proofs, engine.facts.image_digest)
+    book = ProofBook(state.proofs, engine.facts.image_digest, engine.image_of)
     asked = {attempt.task.task_id: attempt.task for attempt in attempts}
     tasks = [task for task in asked.values() if not book.holds(task)]
     faults: dict[str, tuple[str, ...]] = {}
@@ -302,7 +304,11 @@ def _plan(
 
 
 async def evaluate(
-    plan: Plan, start_sandbox: "StartSandbox", assurance: "Assurance", private_seed: bytes
+    plan: Plan,
+    start_sandbox: "StartSandbox",
+    assurance: "Assurance",
+    private_seed: bytes,
+    elsewhere: "Elsewhere | None" = None,
 ) -> "Summary":
     """Grades what is planned, writes all there is to write, and prints the table. Raises OSError."""
     from gym_service.evaluation.evaluator import Evaluator
@@ -317,20 +323,24 @@ async def evaluate(
     from gym_service.grading.grader import Grader
     from gym_service.record import Sealer
     from gym_service.sandbox.policy import SandboxLimits
+    from gym_service.tasks.suites import environment_of
     from gym_service.visible import printable
 
     isolation, sealer, began = assurance.isolation, Sealer(private_seed), _now()
-    conditions = Conditions(
-        isolation.image_digest,
-        isolation.seccomp_sha256,
-        assurance.profile,
-        "reuse" if plan.reuse else "single_use",
-    )
     pool = MeasuredPool(
         start_sandbox,
         SandboxLimits(),
         size=plan.graders + (1 if plan.reuse else _SPARE_SANDBOXES),
         reuse=plan.reuse,
+        elsewhere=elsewhere,
+    )
+    environments = {environment_of(attempt.task) for attempt in plan.attempts}
+    conditions = Conditions(
+        isolation.image_digest,
+        isolation.seccomp_sha256,
+        assurance.profile,
+        "reuse" if plan.reuse else "single_use",
+        {each.image: pool.image_of(each) for each in environments if each.image},
     )
     grader = Grader(pool, private_seed, plan.graders)
     signer = Signer(isolation.image_digest, isolation.seccomp_sha256, private_seed)
@@ -342,7 +352,7 @@ async def evaluate(
             pool.open()
         try:
             async with SignReader() as reader:
-                evaluator, started = Evaluator(grader, signer, reader), time.monotonic()
+                evaluator, started = Evaluator(grader, signer, pool.image_of, reader), time.monotonic()
                 rows = await grade_all(plan.attempts, known, evaluator, file, conditions, plan.graders)
             used, seconds = pool.status, time.monotonic() - started
         finally:

@@ -3,62 +3,48 @@
 Of a function: the gold repair passes, the untouched repository fails, an empty file fails, the operation that only
 satisfies the public tests passes those and fails the hidden ones. Of a repository: the gold patch passes each time,
 the untouched repository and an empty patch fail, some hidden test has a twin that nobody can tell by reading, no hidden
-test lies anywhere in an episode's container, nor does a version history or a second copy of the package. Of a
+test lies anywhere in an episode's container, nor does a version history or a second copy of the package; with a test
+command, there are enough twins, of every hidden check some, and each fails with the gold by what the sources do. Of a
 completion: the gold completion passes, with each of two draws of what its check draws; what an episode starts with and
 an empty file fail. Of all: grading again gives the same verdict.
 
-A task that is not proven is not served. A proof holds for the task's hash, the grader's version and the sandbox image.
+A task that is not proven is not served. A proof holds for the task's hash, the grader's version and the image.
 A function that is in two suites is proven once for both: the hash of its content counts.
 """
 
 import ast
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gym_service.config import ServiceConfig
 from gym_service.grading.changes import take_changes
 from gym_service.grading.collection import read_tests
+from gym_service.grading.command_twins import fails_alike, is_twin
 from gym_service.grading.completion import BrokenTask
 from gym_service.grading.grader import Grader, grader_version
+from gym_service.grading.image_check import ImageCheck, check_image
 from gym_service.grading.repository import value_tests
-from gym_service.sandbox.base import RunPython, SandboxLost
+from gym_service.grading.rounds import MIN_GUESSES
+from gym_service.sandbox.base import EnvironmentRefused, SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.pool import Pool
+from gym_service.sandbox.surroundings import Surroundings
+from gym_service.tasks.command import CommandInstance, CommandTask
 from gym_service.tasks.completion import PATH, CompletionInstance, CompletionTask
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.model import FunctionTask, instantiate
 from gym_service.tasks.operations import apply_operation
 from gym_service.tasks.repository import RepositoryInstance, RepositoryTask
-from gym_service.tasks.suites import Instance, Task
+from gym_service.tasks.suites import Instance, Task, environment_of
 from gym_service.values import Submission, Verdict, VerdictStatus
 
 _FUNCTION_SEEDS = ("proof/0", "proof/1")
 _REPOSITORY_SEEDS = ("proof/0", "proof/1", "proof/2")
-_SEARCH = """
-import importlib.util, json, os, sys
-markers = [bytes.fromhex(marker) for marker in json.loads(sys.argv[1])]
-sys.path[:] = [path for path in sys.path if not path.startswith("/workspace")]
-for name in json.loads(sys.argv[2]):
-    if importlib.util.find_spec(name):
-        print("a second copy of", name)
-for folder, folders, files in os.walk("/"):
-    folders[:] = [name for name in folders if os.path.join(folder, name) not in ("/proc", "/sys", "/dev")]
-    if ".git" in folders or ".git" in files:
-        print("a version history in", folder)
-    for name in files:
-        path = os.path.join(folder, name)
-        try:
-            with open(path, "rb") as file:
-                content = file.read()
-        except OSError:
-            continue
-        if b"assert" in content and any(marker in content for marker in markers):
-            print("a hidden test in", path)
-"""
-_SEARCH_SECONDS = 60.0
 _SANDBOXES = 4
 
 
@@ -69,6 +55,8 @@ class Proof:
     task: Task
     faults: tuple[str, ...]
     """What does not hold; empty when the task is proven."""
+    notes: tuple[str, ...] = ()
+    """What is worth knowing of its image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +72,7 @@ class Grounds:
 async def open_grounds(engine: DockerEngine) -> AsyncIterator[Grounds]:
     """Has sandboxes of the engine ready for the length of a block."""
     limits = ServiceConfig().limits
-    pool = Pool(engine.start, limits, size=_SANDBOXES, reuse=True)
+    pool = Pool(engine.start, limits, size=_SANDBOXES, reuse=True, elsewhere=Surroundings(engine))
     pool.open()
     try:
         yield Grounds(Grader(pool, b"proof", _SANDBOXES), pool, engine.facts.image_digest)
@@ -95,15 +83,22 @@ async def open_grounds(engine: DockerEngine) -> AsyncIterator[Grounds]:
 class ProofBook:
     """The proofs that were found on this machine, in a file."""
 
-    def __init__(self, path: Path, image_digest: str) -> None:
-        """Reads the file; one that is no proof book counts as empty."""
+    def __init__(
+        self, path: Path, image_digest: str, image_of: Callable[[Environment], str] | None = None
+    ) -> None:
+        """Reads the file; one that is no proof book counts as empty.
+
+        `image_of` gives the digest of the image of a task's environment, `image_digest` is the gym's own.
+        """
         self._path = path
         self._image_digest = image_digest
+        self._image_of = image_of
         self._known = self._read()
 
     def holds(self, task: Task) -> bool:
         """Whether the task is proven as it is, with this grader and this image."""
-        return self._known.get(_key(task)) == self._conditions(task)
+        conditions = self._conditions(task)
+        return bool(conditions["image"]) and self._known.get(_key(task)) == conditions
 
     def add(self, proofs: Sequence[Proof]) -> None:
         """Keeps what was found: proofs are written down, and a task that does not hold any more is struck out."""
@@ -127,7 +122,10 @@ class ProofBook:
         name = task.task_id
         if isinstance(task, FunctionTask):
             name = name.removeprefix(f"{task.suite}/")
-        return {"task": name, "grader": grader_version(task), "image": self._image_digest}
+        environment, image = environment_of(task), self._image_digest
+        if environment.image:
+            image = self._image_of(environment) if self._image_of else ""
+        return {"task": name, "grader": grader_version(task), "image": image}
 
 
 def _key(task: Task) -> str:
@@ -136,13 +134,23 @@ def _key(task: Task) -> str:
 
 async def prove(task: Task, grounds: Grounds) -> Proof:
     """Proves one task. Raises SandboxLost."""
+    notes: tuple[str, ...] = ()
     if isinstance(task, FunctionTask):
         claims = await _function_claims(task, grounds.grader)
     elif isinstance(task, CompletionTask):
         claims = await _completion_claims(task, grounds.grader)
     else:
-        claims = await _repository_claims(task, grounds)
-    return Proof(task, tuple(dict.fromkeys(fault for fault, holds in claims if not holds)))
+        try:
+            found = await _look_inside(task, grounds.pool)
+        except EnvironmentRefused as error:
+            return Proof(task, (str(error),))
+        if found.faults and task.environment.python:
+            return Proof(task, found.faults, found.notes)  # Without its interpreter nothing can be graded.
+        if isinstance(task, CommandTask):
+            claims, notes = await _command_claims(task, found, grounds), found.notes
+        else:
+            claims, notes = await _repository_claims(task, found, grounds), found.notes
+    return Proof(task, tuple(dict.fromkeys(fault for fault, holds in claims if not holds)), notes)
 
 
 async def prove_all(tasks: Sequence[Task], grounds: Grounds) -> list[Proof]:
@@ -168,7 +176,10 @@ def table(proofs: Sequence[Proof]) -> str:
         elif isinstance(task, RepositoryTask):
             tests = str(len(task.fail_to_pass) + len(task.pass_to_pass))
             twins = str(len(task.twins)) if task.is_twinned else "none"
-        found = "; ".join(proof.faults) or "proven"
+        elif isinstance(task, CommandTask):
+            tests = str(len(task.test_files))
+            twins = str(sum(map(len, task.twins.values())))
+        found = "; ".join(proof.faults) or f"proven{''.join(f' ({note})' for note in proof.notes)}"
         lines.append(f"{task.task_id:{width}}  {task.split:10}  {tests:>5}  {twins:>5}  {found}")
     proven = sum(not proof.faults for proof in proofs)
     return "\n".join([*lines, f"{proven} of {len(proofs)} tasks are proven"])
@@ -214,13 +225,39 @@ async def _completion_claims(task: CompletionTask, grader: Grader) -> list[tuple
     ]
 
 
-async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tuple[str, bool]]:
-    instance, grader = RepositoryInstance(task), grounds.grader
+async def _repository_claims(
+    task: RepositoryTask, found: ImageCheck, grounds: Grounds
+) -> list[tuple[str, bool]]:
+    return [
+        *await _tree_claims(RepositoryInstance(task), found, grounds),
+        ("no hidden test says what a value is: their twins can be told by reading", bool(value_tests(task))),
+    ]
+
+
+async def _command_claims(task: CommandTask, found: ImageCheck, grounds: Grounds) -> list[tuple[str, bool]]:
+    lend = partial(grounds.pool.lend, task.environment)
+    claims = await _tree_claims(CommandInstance(task), found, grounds)
+    for path in task.fail_to_pass:
+        alike = await fails_alike(lend, task, path)
+        claims.append((f"{path} has no twin", bool(task.twins[path])))
+        seen = [is_twin(lend, task, path, each, fails_like_no_program=alike) for each in task.twins[path]]
+        by_sources = all(await asyncio.gather(*seen))
+        claims.append((f"a twin of {path} does not fail with the gold by what the sources do", by_sources))
+    enough = sum(map(len, task.twins.values())) >= MIN_GUESSES
+    return [*claims, (f"there are fewer than {MIN_GUESSES} twins of hidden checks", enough)]
+
+
+async def _tree_claims(
+    instance: RepositoryInstance | CommandInstance, found: ImageCheck, grounds: Grounds
+) -> list[tuple[str, bool]]:
+    """What holds of a repository in any language."""
+    task, grader = instance.task, grounds.grader
     gold = Submission(dict(task.gold))
     golds = [await _grade(grader, instance, gold, seed) for seed in _REPOSITORY_SEEDS]
     again = await _grade(grader, instance, gold, _REPOSITORY_SEEDS[0])
     empty = await _grade(grader, instance, Submission(), _REPOSITORY_SEEDS[0])
-    untouched, repaired, found = await _look_inside(task, grounds.pool)
+    untouched = await _left_behind(task, {}, grounds.pool)
+    repaired = await _left_behind(task, task.gold, grounds.pool)
     return [
         *((f"the gold patch does not pass: {each.reason}", _resolved(each)) for each in golds),
         ("grading again gives another verdict", again == golds[0]),
@@ -228,36 +265,42 @@ async def _repository_claims(task: RepositoryTask, grounds: Grounds) -> list[tup
         ("an empty patch passes a hidden test", empty.hidden is not None and empty.hidden.passed == 0),
         ("an empty patch fails public tests", _public_all(empty)),
         ("the untouched repository is not an empty patch", untouched == Submission()),
-        ("no hidden test says what a value is: their twins can be told by reading", bool(value_tests(task))),
         ("the repaired repository is not the gold patch", repaired == gold),
-        *((line, False) for line in found),
+        *((line, False) for line in found.faults),
     ]
 
 
-async def _look_inside(task: RepositoryTask, pool: Pool) -> tuple[Submission, Submission, list[str]]:
-    """Gives what episodes that do nothing and the right thing leave behind, and what a container should not hold."""
+def _markers(task: RepositoryTask) -> list[bytes]:
+    """The texts of the hidden tests."""
     markers = []
     for name in task.hidden_functions:
         path, _, function = name.partition("::")
         source = task.test_files[path].decode()
         node = read_tests(source).tests[function.replace("::", ".")]
-        markers.append((ast.get_source_segment(source, node) or "").encode().hex())
-    packages = sorted(name.rpartition("/")[2].removesuffix(".py") for name in task.source_names)
-    async with pool.lend() as sandbox:
+        markers.append((ast.get_source_segment(source, node) or "").encode())
+    return markers
+
+
+async def _look_inside(task: RepositoryTask | CommandTask, pool: Pool) -> ImageCheck:
+    """Says what is wrong with a container in which an episode starts."""
+    async with pool.lend(task.environment) as sandbox:
         await asyncio.gather(*(sandbox.write_file(path, content) for path, content in task.base.items()))
-        untouched = await take_changes(sandbox, task)
-        await sandbox.write_file("search.py", _SEARCH.encode())
-        job = RunPython(("search.py", json.dumps(markers), json.dumps(packages)))
-        done = await sandbox.run(job, _SEARCH_SECONDS)
-    async with pool.lend() as sandbox:
-        await asyncio.gather(
-            *(sandbox.write_file(path, content) for path, content in {**task.base, **task.gold}.items())
-        )
-        repaired = await take_changes(sandbox, task)
-    found = done.output.decode(errors="replace").splitlines()
-    if done.exit_status != 0 or done.timed_out:
-        found.append("the search through the container failed")
-    return untouched, repaired, found
+        if isinstance(task, CommandTask):
+            texts = [task.test_files[path].strip() for path in task.fail_to_pass]
+            program = task.test_command[0]
+            return await check_image(sandbox, task.environment, texts, in_each="", program=program)
+        packages = sorted(name.rpartition("/")[2].removesuffix(".py") for name in task.source_names)
+        return await check_image(sandbox, task.environment, _markers(task), packages=packages)
+
+
+async def _left_behind(
+    task: RepositoryTask | CommandTask, changed: Mapping[str, bytes], pool: Pool
+) -> Submission:
+    """Gives what an episode that changes these files leaves behind."""
+    async with pool.lend(task.environment) as sandbox:
+        tree = {**task.base, **changed}
+        await asyncio.gather(*(sandbox.write_file(path, content) for path, content in tree.items()))
+        return await take_changes(sandbox, task)
 
 
 async def _grade(grader: Grader, instance: Instance, submission: Submission, seed: str) -> Verdict:

@@ -36,7 +36,8 @@ from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.isolation import Assurance, RuntimeResult
 from gym_service.sandbox.machine import gaps, read_machine
-from gym_service.sandbox.pool import Pool, StartSandbox
+from gym_service.sandbox.pool import Elsewhere, Pool, StartSandbox
+from gym_service.sandbox.surroundings import Surroundings
 from gym_service.servicer import GymServicer, abort
 from gym_service.state import TOKENS_FILE, StateFolder
 from gym_service.tasks.store import known_suites
@@ -95,10 +96,15 @@ async def running_gym(
     assurance: Assurance,
     catalogue: Catalogue,
     private_seed: bytes,
+    elsewhere: Elsewhere | None = None,
 ) -> AsyncIterator[RunningGym]:
-    """Runs a service for the length of a block. Raises ValueError where it may not listen as it is told."""
+    """Runs a service for the length of a block. Raises ValueError where it may not listen as it is told.
+
+    `elsewhere` is what has the sandboxes of tasks that bring an environment.
+    """
     identity = read_identity(config)
-    pool = Pool(start_sandbox, config.limits, size=config.capacity + config.graders, reuse=config.reuse)
+    size = config.capacity + config.graders
+    pool = Pool(start_sandbox, config.limits, size=size, reuse=config.reuse, elsewhere=elsewhere)
     isolation = assurance.isolation
     records = RecordFolder(config.state_folder / "records", config.records, Sealer(private_seed))
     cache = VerdictCache(isolation.image_digest, isolation.seccomp_sha256) if config.verdict_cache else None
@@ -120,7 +126,7 @@ async def running_gym(
     bearers = Bearers(token, TokenBook(config.state_folder / TOKENS_FILE))
     gate = _Gate(bearers, turnstile, episodes.accounts.errors)
     server = make_server(interceptors=[gate], options=_OPTIONS)
-    evaluator = Evaluator(episodes.grader, signer)
+    evaluator = Evaluator(episodes.grader, signer, pool.image_of)
     servicer = GymServicer(episodes, evaluator, pool, assurance, turnstile, MAX_MESSAGE_BYTES)
     gym_pb2_grpc.add_GymServiceServicer_to_server(servicer, server)
     healthcheck = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -181,7 +187,10 @@ async def serve(config: ServiceConfig, state: StateFolder) -> None:
         assurance = await assure(engine, config.profile)
         look_for_garbage_rarely()
         catalogue = await _prove(engine, state)
-        async with running_gym(config, engine.start, assurance, catalogue, state.grading_seed()) as gym:
+        elsewhere = Surroundings(engine)
+        async with running_gym(
+            config, engine.start, assurance, catalogue, state.grading_seed(), elsewhere
+        ) as gym:
             for tokenizer in tokenizers:
                 gym.episodes.tokenizers.add(tokenizer, OWNER)
             state.publish(replace(endpoint_of(config, gym.address, gym.token, image), viewer=gym.viewer))
@@ -220,24 +229,15 @@ async def assure(engine: DockerEngine, profile: str) -> Assurance:
         raise SandboxLost("this machine does not do for evaluation:\n  " + "\n  ".join(found))
     for gap in found:
         logger.warning("gap of this machine: %s", gap)
-    runtime, *others = engine.runtimes
-    result = await selftest.try_runtime(engine)
-    if not result.offered:
-        failures = [f"{check.name}: {check.observed}; {check.remedy}" for check in result.failures]
-        raise SandboxLost(f"the runtime {runtime} does not hold:\n  " + "\n  ".join(failures))
-    sandbox = await engine.start()
-    try:
-        sandbox.uid, _ = selftest.draw_uids()
-        isolation = await sandbox.measure()
-    finally:
-        await sandbox.close()
+    result, isolation = await selftest.require_walls(engine)
+    _, *others = engine.runtimes
     # Others are not tried at each start: they serve nothing here. `self-test` tries them all.
     return Assurance(isolation, (result, *map(RuntimeResult, others)), profile, tuple(found))
 
 
 async def _prove(engine: DockerEngine, state: StateFolder) -> Catalogue:
     """Gives the tasks that are proven. Those of `bugfix` are proven now if need be, which takes two seconds."""
-    book = ProofBook(state.proofs, engine.facts.image_digest)
+    book = ProofBook(state.proofs, engine.facts.image_digest, engine.image_of)
     known = known_suites(state.suites)
     functions = [task for task in known.suite("bugfix") if not book.holds(task)]
     if functions:

@@ -24,7 +24,7 @@ from gym_service.fairness import FairSemaphore, Turnstile
 from gym_service.rollout import CommandStream
 from gym_service.sandbox.isolation import Assurance
 from gym_service.sandbox.pool import Pool
-from gym_service.tasks.suites import Task
+from gym_service.tasks.suites import Task, environment_of
 from gym_service.tokens import ChatTokenizer, parse_template_arguments
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
             content = wire.content_from(request)
             task = self._episodes.catalogue.task(request.task_id)
             evaluated = await self._evaluator.evaluate(task, content)
-            return wire.evaluated_to(request, evaluated, self._isolation)
+            return wire.evaluated_to(request, evaluated, self._isolation_of(task))
         except GymError as error:
             answer.error.CopyFrom(self._told(error))
         except Exception:
@@ -326,10 +326,12 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
         return pb.EndEpisodeResponse(outcome=wire.outcome_to(reason))
 
     async def _grade(self, request: pb.GradeEpisodeRequest) -> pb.GradeEpisodeResponse:
-        return wire.graded_to(*await self._episodes.grade(request.episode_id), self._isolation)
+        verdict, episode = await self._episodes.grade(request.episode_id)
+        return wire.graded_to(verdict, episode, self._isolation_of(episode.task))
 
     async def _get(self, request: pb.GetEpisodeRequest) -> pb.GetEpisodeResponse:
-        record = wire.record_to(self._episodes.read(request.episode_id), self._isolation)
+        episode = self._episodes.read(request.episode_id)
+        record = wire.record_to(episode, self._isolation_of(episode.task))
         if record.ByteSize() > self._max_message_bytes:
             message = f"the record has more than {self._max_message_bytes} bytes; the gym writes it with --records all"
             raise TooLarge(message, "RECORD_TOO_LARGE")
@@ -340,6 +342,10 @@ class GymServicer(gym_pb2_grpc.GymServiceServicer):
 
     async def _renew(self, request: pb.RenewLeasesRequest) -> pb.RenewLeasesResponse:
         return pb.RenewLeasesResponse(episode_ids=self._episodes.renew(request.episode_ids))
+
+    def _isolation_of(self, task: Task) -> pb.Isolation:
+        measured = self._pool.isolation_of(environment_of(task))
+        return wire.isolation_to(measured) if measured else self._isolation
 
 
 def _toolsets_of(tasks: Iterable[Task]) -> list[str]:

@@ -14,10 +14,12 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gym_service.grading.collection import plain_functions, test_functions
 from gym_service.grading.rendering import Role, count_sites, value_claims
-from gym_service.grading.repository import SECONDS_PER_TEST, Round, Run, graded_tree, run_round, with_only
+from gym_service.grading.repository import SECONDS_PER_TEST, run_round, with_only
+from gym_service.grading.rounds import Round, Run, graded_tree
 from gym_service.proof import Grounds, prove
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.faults import Fault, faults_of
@@ -193,7 +195,8 @@ async def run_all(
         async with places:
             if progress:
                 progress(f"     running {len(part)} test functions")
-            return await run_round(pool.lend, task, without_tests, drawn, random.Random(seed), seconds_each)
+            lend = partial(pool.lend, task.environment)
+            return await run_round(lend, task, without_tests, drawn, random.Random(seed), seconds_each)
 
     return await asyncio.gather(*(run(part, rng.getrandbits(64)) for part in parts))
 

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +13,7 @@ from gym_service.state import StateFolder
 
 if TYPE_CHECKING:
     from gym_service.sandbox.docker import DockerEngine
+    from gym_service.tasks.scaffold import TaskFolder
     from gym_service.tasks.suites import Task
 
 _Action: TypeAlias = "Callable[[DockerEngine], Coroutine[Any, Any, int]]"
@@ -61,6 +63,12 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     new = actions.add_parser("new", help="write a task to start from, as a folder")
     new.add_argument("path", type=Path, metavar="FOLDER")
+    new.add_argument(
+        "--command",
+        dest="with_command",
+        action="store_true",
+        help="one in Perl, whose tests are run by a command; so are those of any other language",
+    )
     seen = actions.add_parser("show", help="print what the policy will see of a task: messages, tools, files")
     seen.add_argument("task_id", metavar="TASK_ID")
     made = actions.add_parser(
@@ -101,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
                 else _import_file(arguments, state)
             )
         if arguments.action == "new":
-            return _new(arguments.path)
+            return _new(arguments.path, with_command=arguments.with_command)
         if arguments.action == "show":
             return _show(known_suites(state.suites).task(arguments.task_id))
         suite = known_suites(state.suites).suite(arguments.suite)
@@ -126,7 +134,7 @@ async def _prove(suite: "Sequence[Task]", state: StateFolder, engine: "DockerEng
     """Proves tasks, keeps what was found and prints it; returns whether all are proven."""
     from gym_service import proof
 
-    book = proof.ProofBook(state.proofs, engine.facts.image_digest)
+    book = proof.ProofBook(state.proofs, engine.facts.image_digest, engine.image_of)
     proofs: list[proof.Proof] = []
     news = False
     async with proof.open_grounds(engine) as grounds:
@@ -142,10 +150,10 @@ async def _prove(suite: "Sequence[Task]", state: StateFolder, engine: "DockerEng
     return not any(each.faults for each in proofs)
 
 
-def _new(folder: Path) -> int:
+def _new(folder: Path, *, with_command: bool) -> int:
     from gym_service.tasks.scaffold import write_example
 
-    write_example(folder)
+    write_example(folder, with_command=with_command)
     _say(f"{folder} is an example of a task. `python -m gym_service tasks import {folder}` proves it")
     return 0
 
@@ -170,24 +178,27 @@ def _show(task: "Task") -> int:
 
 def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service import authoring, proof
+    from gym_service.tasks.command import CommandTask
     from gym_service.tasks.importing import ImportRefused
     from gym_service.tasks.repository import RepositoryTask
     from gym_service.tasks.scaffold import read_folder
     from gym_service.tasks.store import check_new_suite, check_not_taken, save_task
+    from sandbox_images.engine import SetupError
 
     if arguments.form or arguments.split or arguments.name or arguments.commands:
         raise ImportRefused(
             "--as, --split, --name and --commands are for files: a folder has them in its task.toml"
         )
     folder = read_folder(arguments.path)
-    check_new_suite(state.suites, folder.suite, RepositoryTask)
+    check_new_suite(state.suites, folder.suite, RepositoryTask, CommandTask)
 
     async def make(engine: "DockerEngine") -> int:
         try:
             async with proof.open_grounds(engine) as grounds:
-                task = await authoring.make_task(folder, grounds)
+                own = await asyncio.to_thread(_with_image, folder, arguments.path)
+                task = await authoring.make_task(own, grounds)
             check_not_taken(state.suites / folder.suite, task)
-        except ImportRefused as error:
+        except (ImportRefused, SetupError) as error:
             _say(_printable(f"refused: {error}"))
             return 1
         if not await _prove([task], state, engine):
@@ -197,6 +208,21 @@ def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
         return 0
 
     return _with_engine(make, state)
+
+
+def _with_image(folder: "TaskFolder", path: Path) -> "TaskFolder":
+    """The folder with the image of its Dockerfile, built. Raises ImageRefused."""
+    from sandbox_images.engine import connect
+    from sandbox_images.own import build_image
+
+    if not folder.dockerfile:
+        return folder
+    place = path / folder.dockerfile
+    _say(f"{place} is built")
+    client = connect()
+    assert client is not None, "the engine that proves tasks is there"
+    image = build_image(client, place.parent, place.name)
+    return replace(folder, environment=replace(folder.environment, image=image))
 
 
 def _import_file(arguments: argparse.Namespace, state: StateFolder) -> int:
@@ -244,7 +270,7 @@ def _synthesize(arguments: argparse.Namespace, state: StateFolder) -> int:
         return 2
 
     async def make(engine: "DockerEngine") -> int:
-        book = proof.ProofBook(state.proofs, engine.facts.image_digest)
+        book = proof.ProofBook(state.proofs, engine.facts.image_digest, engine.image_of)
         wanting = 0
         for requirement in requirements:
             archive = fetch(requirement, arguments.sha256, state.folder / "downloads")

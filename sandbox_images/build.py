@@ -110,7 +110,7 @@ def _build(client: docker.DockerClient, base: str) -> None:
             custom_context=True,
             tag=image_reference(),
             labels={CONTENT_LABEL: _content_hash()},
-            buildargs={"BASE": base} | _proxies(),
+            buildargs={"BASE": base} | proxies(),
             network_mode="host",  # the engine may have no bridge, see engine.NO_NETWORK_SETUP
             rm=True,
             forcerm=True,
@@ -130,7 +130,8 @@ def _shorten(text: str, limit: int = 100) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
-def _proxies() -> dict[str, str]:
+def proxies() -> dict[str, str]:
+    """The proxies of this process, as arguments of a build."""
     return {name: os.environ[name] for name in PROXY_VARIABLES if name in os.environ}
 
 

@@ -67,12 +67,13 @@ class Gym:
 
 
 @asynccontextmanager
-async def gym_over(start_sandbox, tmp_path, catalogue=None, **settings):
+async def gym_over(start_sandbox, tmp_path, catalogue=None, elsewhere=None, **settings):
     """Runs a gym over sandboxes that `start_sandbox` makes; with the built-in suites, if not with others."""
     catalogue = catalogue or built_in()
     config = ServiceConfig(state_folder=tmp_path, **{"capacity": 4, "graders": 2} | settings)
+    assurance = Assurance(NO_ISOLATION)
     async with (
-        running_gym(config, start_sandbox, Assurance(NO_ISOLATION), catalogue, b"private seed") as running,
+        running_gym(config, start_sandbox, assurance, catalogue, b"private seed", elsewhere) as running,
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         metadata = (("authorization", f"Bearer {running.token}"),)

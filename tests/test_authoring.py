@@ -54,7 +54,7 @@ def test_what_tools_leave_behind_is_left_out(folder):
         (
             "task.toml",
             'request = "a"\nsplt = "train"',
-            "task.toml has splt; there is commands, request, split, suite",
+            "task.toml has splt; there is commands, environment, request, sources, ",
         ),
         ("hidden/test_discount.py", None, "hidden holds no file"),
         ("gold/prices.py", None, "gold holds no file"),

@@ -28,8 +28,8 @@ VERDICT = Verdict(
 TASK = built_in().task("bugfix/zero/share")
 
 
-def sign(verdict=VERDICT, task_sha256="task", seed="seed", version="function-1", signer=SIGNER):
-    return signer.sign(verdict, task_sha256, seed, version)
+def sign(verdict=VERDICT, task_sha256="task", seed="seed", version="function-1", signer=SIGNER, image=""):
+    return signer.sign(verdict, task_sha256, seed, version, image)
 
 
 def content_of(message):

@@ -13,7 +13,7 @@ SERVICE_FLOORS = [
     {"__main__"},
     {"task_commands", "evaluate_command", "record_check"},
     {"authoring"},
-    {"synthesis", "control", "server"},
+    {"synthesis", "command_authoring", "control", "server"},
     {"proof", "listener"},
     {"certificates"},
     {"servicer", "state", "config", "viewer"},

@@ -39,8 +39,8 @@ async def failures():
 def weaken(monkeypatch, change):
     """Has every sandbox started with a configuration that is changed in one place."""
 
-    def weakened(limits):
-        config = ORIGINAL(limits)
+    def weakened(*asked):
+        config = ORIGINAL(*asked)
         change(config)
         return config
 

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gym_service.errors import NotFound
-from gym_service.grading.repository import MIN_GUESSES, draw_rounds
+from gym_service.grading.repository import draw_rounds
+from gym_service.grading.rounds import MIN_GUESSES
 from gym_service.proof import Proof, ProofBook, table
 from gym_service.sandbox.base import RunPytest
 from gym_service.state import StateFolder

@@ -72,6 +72,7 @@ def make_review(
         "sandboxes": conditions.sandboxes,
         "image_digest": isolation.image_digest,
         "image_digests_of_gradings": sorted({row.verdict["image_digest"] for row in rows}),
+        "own_images": dict(conditions.own_images),
         "seccomp_sha256": isolation.seccomp_sha256,
         "kernel": isolation.kernel_version,
         "engine": isolation.engine_version,

@@ -15,7 +15,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from gym_service.evaluation.usage import Usage
 from gym_service.grading.certificate import told
 from gym_service.grading.grader import grader_version
 from gym_service.record import Sealer, canonical
+from gym_service.tasks.suites import environment_of
 from gym_service.values import VerdictStatus
 
 _STATUS_PREFIX = "VERDICT_STATUS_"
@@ -41,6 +42,8 @@ class Conditions:
     profile: str
     sandboxes: str
     """single_use or reuse."""
+    own_images: Mapping[str, str] = field(default_factory=dict)
+    """For each image that tasks bring, the digest of what their sandboxes are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +218,11 @@ def _plain(row: Row) -> dict[str, object]:
 
 def _holds(row: Row, attempt: Attempt, conditions: Conditions) -> bool:
     verdict = row.verdict
+    image = conditions.own_images.get(environment_of(attempt.task).image, conditions.image_digest)
     now = Conditions(verdict["image_digest"], verdict["seccomp_sha256"], row.profile, row.sandboxes)
     return (
         row.is_graded
-        and now == conditions
+        and now == replace(conditions, image_digest=image, own_images={})
         and row.input_sha256 == attempt.sha256
         and verdict["task_sha256"] == attempt.task.sha256
         and verdict["grader_version"] == grader_version(attempt.task)

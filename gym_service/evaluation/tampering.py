@@ -8,6 +8,7 @@ found. Every character of it can be seen.
 from collections.abc import Iterable, Mapping
 
 from gym_service.grading.instruments import lines_with
+from gym_service.tasks.command import CommandInstance
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.suites import Instance
 from gym_service.values import Submission, Verdict, VerdictStatus
@@ -37,14 +38,16 @@ def is_suspected(verdict: Verdict) -> bool:
 def shown_evidence(instance: Instance, submission: Submission, verdict: Verdict) -> tuple[str, ...]:
     """Gives what an evaluator may see of why a submission stands out."""
     lines = [_SEEN[flag] for flag in verdict.flags if flag in _SEEN]
-    if verdict.status is VerdictStatus.TAMPER_SUSPECTED and isinstance(instance, RepositoryInstance):
+    if isinstance(instance, RepositoryInstance | CommandInstance):
         lines += _contradictions(instance, verdict)
     for flag in verdict.flags:
         lines += _spelled(flag, submission, instance.tree)
     return tuple(printable(line)[:_MOST_CHARACTERS] for line in lines[:_MOST_LINES])
 
 
-def _contradictions(instance: RepositoryInstance, verdict: Verdict) -> Iterable[str]:
+def _contradictions(instance: RepositoryInstance | CommandInstance, verdict: Verdict) -> Iterable[str]:
+    if verdict.status is not VerdictStatus.TAMPER_SUSPECTED:
+        return
     public = set(instance.task.pass_to_pass)
     hidden = 0
     for line in verdict.evidence:

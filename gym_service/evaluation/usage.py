@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from gym_service.sandbox.peaks import Peaks
 from gym_service.sandbox.pool import Pool, PooledSandbox
+from gym_service.tasks.environment import PLAIN, Environment
 
 
 @dataclass(slots=True)
@@ -51,9 +52,9 @@ class MeasuredPool(Pool):
     """Counts what is used in the sandboxes that it lends, for the task that borrows them."""
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[PooledSandbox]:
-        """Lends a sandbox for the length of a block. Raises SandboxLost."""
-        async with super().lend() as sandbox:
+    async def lend(self, environment: Environment = PLAIN) -> AsyncIterator[PooledSandbox]:
+        """Lends a sandbox for the length of a block. Raises EnvironmentRefused, SandboxLost."""
+        async with super().lend(environment) as sandbox:
             usage = _USAGE.get(None)
             if usage is None or not isinstance(sandbox, _Measured):
                 yield sandbox

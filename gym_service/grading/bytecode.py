@@ -9,12 +9,13 @@ import hashlib
 from collections.abc import Mapping
 
 from gym_service.sandbox.base import Lend, RunPython, SandboxLost
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.repository import RepositoryTask
 
 _COMPILE = b"""
-import compileall, py_compile
+import compileall, os, py_compile
 mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-compileall.compile_dir("/workspace", quiet=2, invalidation_mode=mode)
+compileall.compile_dir(os.getcwd(), quiet=2, invalidation_mode=mode)
 """
 _SCRIPT = "compile_all.py"
 _SECONDS = 30.0
@@ -24,7 +25,7 @@ class Bytecode:
     """The compiled modules that were made so far. All tasks of a suite share most of theirs."""
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[str, bytes], dict[str, bytes]] = {}
+        self._compiled: dict[tuple[Environment, str, bytes], dict[str, bytes]] = {}
         """The compiled file by its path, for each source that was compiled: none if it does not compile."""
         self._one_at_a_time = asyncio.Lock()
 
@@ -35,7 +36,10 @@ class Bytecode:
             for path, content in tree.items()
             if path.endswith(".py") and task.is_source(path) and content == task.base.get(path)
         }
-        keys = {path: (path, hashlib.sha256(content).digest()) for path, content in sources.items()}
+        keys = {
+            path: (task.environment, path, hashlib.sha256(content).digest())
+            for path, content in sources.items()
+        }
         async with self._one_at_a_time:
             missing = {path: sources[path] for path, key in keys.items() if key not in self._compiled}
             if missing:

@@ -28,9 +28,18 @@ class VerdictCache:
         self.misses = 0
         """Those that were looked for and were not."""
 
-    def key(self, task: Task, grader_version: str, submission: Submission, seed: str) -> str:
-        """Names what decides about a verdict. The seed is the episode's: it draws the hidden inputs."""
-        parts = (task.sha256, submission.sha256, submission.refusal, *self._environment, grader_version, seed)
+    def key(
+        self, task: Task, grader_version: str, submission: Submission, seed: str, image_digest: str = ""
+    ) -> str:
+        """Names what decides about a verdict. The seed is the episode's: it draws the hidden inputs.
+
+        `image_digest` is the image's if it is not the gym's own.
+        """
+        parts = (
+            *(task.sha256, submission.sha256, submission.refusal),
+            *self._environment,
+            *(grader_version, seed, image_digest),
+        )
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def find(self, key: str) -> Verdict | None:

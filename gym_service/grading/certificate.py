@@ -28,16 +28,18 @@ class Signer:
     """Signs the verdicts of one gym."""
 
     def __init__(self, image_digest: str, seccomp_sha256: str, private_seed: bytes) -> None:
-        """`image_digest` and `seccomp_sha256` are what was measured of the sandboxes."""
+        """`image_digest` and `seccomp_sha256` are what was measured of the gym's own sandboxes."""
         self._image_digest = image_digest
         self._seccomp_sha256 = seccomp_sha256
         self._private_seed = private_seed
 
-    def sign(self, verdict: Verdict, task_sha256: str, seed: str, grader_version: str) -> Certificate:
-        """Certifies a verdict; `seed` is that of the episode."""
+    def sign(
+        self, verdict: Verdict, task_sha256: str, seed: str, grader_version: str, image_digest: str = ""
+    ) -> Certificate:
+        """Certifies a verdict; `seed` is that of the episode, `image_digest` the image's if it is not the gym's own."""
         certificate = Certificate(
             task_sha256=task_sha256,
-            image_digest=self._image_digest,
+            image_digest=image_digest or self._image_digest,
             seccomp_sha256=self._seccomp_sha256,
             grader_version=grader_version,
             seed_sha256=hmac.digest(derive(self._private_seed, "seed name"), seed.encode(), "sha256").hex(),

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from gym_service.sandbox.base import FileEntry, FileRefused, Sandbox
+from gym_service.tasks.command import CommandTask
 from gym_service.tasks.repository import RepositoryTask
 from gym_service.values import Submission
 
@@ -37,7 +38,7 @@ class Refused(Exception):
     """A submission that is not graded, with the reason."""
 
 
-async def take_changes(sandbox: Sandbox, task: RepositoryTask) -> Submission:
+async def take_changes(sandbox: Sandbox, task: RepositoryTask | CommandTask) -> Submission:
     """Reads what an episode left in its sandbox, which nothing runs in any more. Raises SandboxLost."""
     try:
         entries = await sandbox.list_files()
@@ -50,7 +51,9 @@ async def take_changes(sandbox: Sandbox, task: RepositoryTask) -> Submission:
         return Submission(refusal=str(refusal))
 
 
-def changes_of(task: RepositoryTask, files: Mapping[str, bytes], deleted: Sequence[str]) -> Submission:
+def changes_of(
+    task: RepositoryTask | CommandTask, files: Mapping[str, bytes], deleted: Sequence[str]
+) -> Submission:
     """Reads what somebody changed who had no sandbox, as if it lay in one over the base tree. Raises Refused."""
     if len(files) > _MAX_ENTRIES:
         raise Refused("too large: more files than are graded")
@@ -77,7 +80,9 @@ async def _read(sandbox: Sandbox, path: str) -> bytes:
         raise Refused(f"{_shown(path)}: {error.kind.replace('_', ' ')}") from error
 
 
-def compare(task: RepositoryTask, entries: Sequence[FileEntry], contents: Mapping[str, bytes]) -> Submission:
+def compare(
+    task: RepositoryTask | CommandTask, entries: Sequence[FileEntry], contents: Mapping[str, bytes]
+) -> Submission:
     """Takes the difference to the base tree, given the contents of sources and protected files. Raises Refused."""
     files = {}
     for path, content in contents.items():
@@ -99,7 +104,7 @@ def compare(task: RepositoryTask, entries: Sequence[FileEntry], contents: Mappin
     )
 
 
-def _check(task: RepositoryTask, entries: Sequence[FileEntry]) -> list[FileEntry]:
+def _check(task: RepositoryTask | CommandTask, entries: Sequence[FileEntry]) -> list[FileEntry]:
     """Gives the files that have to be read to tell what changed. Raises Refused."""
     if len(entries) > _MAX_ENTRIES + len(task.base):
         raise Refused("too large: more files than are graded")
@@ -124,7 +129,7 @@ def _check(task: RepositoryTask, entries: Sequence[FileEntry]) -> list[FileEntry
     return sources + others
 
 
-def _check_name(task: RepositoryTask, entry: FileEntry) -> None:
+def _check_name(task: RepositoryTask | CommandTask, entry: FileEntry) -> None:
     if entry.path in task.base:
         return
     parts = entry.path.split("/")

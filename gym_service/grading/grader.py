@@ -13,19 +13,22 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gym_service.accounts import GRADING_BOUNDS_SECONDS, Latencies
 from gym_service.fairness import FairSemaphore
-from gym_service.grading import completion, oracle, repository
+from gym_service.grading import command, completion, oracle, repository
 from gym_service.grading.bytecode import Bytecode
 from gym_service.grading.cache import VerdictCache
 from gym_service.grading.instruments import flags_of
-from gym_service.sandbox.base import Sandbox, SandboxLost
+from gym_service.sandbox.base import EnvironmentRefused, Sandbox, SandboxLost
 from gym_service.sandbox.pool import Pool
+from gym_service.tasks.command import CommandInstance, CommandTask
 from gym_service.tasks.completion import CompletionInstance, CompletionTask
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.model import FunctionTask, hidden_cases
 from gym_service.tasks.repository import RepositoryInstance
-from gym_service.tasks.suites import Instance, Task
+from gym_service.tasks.suites import Instance, Task, environment_of
 from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
 
 logger = logging.getLogger(__name__)
@@ -66,6 +69,8 @@ def grader_version(task: Task) -> str:
     """The version of what grades a task."""
     if isinstance(task, CompletionTask):
         return completion.GRADER_VERSION
+    if isinstance(task, CommandTask):
+        return command.GRADER_VERSION
     return oracle.GRADER_VERSION if isinstance(task, FunctionTask) else repository.GRADER_VERSION
 
 
@@ -135,7 +140,9 @@ class Grader:
     async def _find_or_run(self, instance: Instance, submission: Submission, seed: str) -> Verdict:
         if self._cache is None or not instance.task.deterministic:
             return await self._run(instance, submission, seed)
-        key = self._cache.key(instance.task, grader_version(instance.task), submission, seed)
+        task = instance.task
+        image = self._pool.image_of(environment_of(task))
+        key = self._cache.key(task, grader_version(task), submission, seed, image)
         if (known := self._cache.find(key)) is not None:
             return known
         began = asyncio.get_running_loop().time()
@@ -158,6 +165,8 @@ class Grader:
                 return await self._run_once(instance, submission, seed, rng)
             except SandboxLost as error:
                 logger.warning("grading of %s failed: %s", instance.task.task_id, error)
+                if isinstance(error, EnvironmentRefused):
+                    raise  # Nothing about it will have changed.
                 if error.by_policy:
                     reason = "the submission brought the sandbox down"
                     return Verdict(
@@ -174,22 +183,25 @@ class Grader:
     async def _run_once(
         self, instance: Instance, submission: Submission, seed: str, rng: random.Random
     ) -> Verdict:
+        lend = partial(self._lend, environment_of(instance.task))
         if isinstance(instance, RepositoryInstance):
-            return await repository.grade(self._lend, instance.task, submission, rng, self._bytecode)
+            return await repository.grade(lend, instance.task, submission, rng, self._bytecode)
         if isinstance(instance, CompletionInstance):
-            return await completion.grade(self._lend, instance.task, submission, rng)
+            return await completion.grade(lend, instance.task, submission, rng)
+        if isinstance(instance, CommandInstance):
+            return await command.grade(lend, instance.task, submission, rng)
         hidden = hidden_cases(instance.task, self._private_seed, seed)
-        async with self._lend() as sandbox:
+        async with lend() as sandbox:
             return await oracle.grade(sandbox, instance, submission, hidden, rng)
 
     @asynccontextmanager
-    async def _lend(self) -> AsyncIterator[Sandbox]:
-        async with self._free, self._pool.lend() as sandbox:
+    async def _lend(self, environment: Environment) -> AsyncIterator[Sandbox]:
+        async with self._free, self._pool.lend(environment) as sandbox:
             yield sandbox
 
     def _none_passed(self, instance: Instance, seed: str) -> tuple[TestCount, TestCount]:
         """The counts of hidden and public tests, of which none passed."""
-        if isinstance(instance, RepositoryInstance):
+        if isinstance(instance, RepositoryInstance | CommandInstance):
             task = instance.task
             return TestCount(0, len(task.fail_to_pass)), TestCount(0, len(task.pass_to_pass))
         if isinstance(instance, CompletionInstance):

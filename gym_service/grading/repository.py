@@ -11,63 +11,23 @@ hidden, they alone run in further rounds.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gym_service.grading.bytecode import Bytecode
 from gym_service.grading.collection import test_functions
 from gym_service.grading.outcomes import parse_outcomes
-from gym_service.grading.rendering import Role, render, value_claims
+from gym_service.grading.rendering import render, value_claims
+from gym_service.grading.rounds import MIN_GUESSES, Round, Run, grade_rounds, graded_tree, refuse
 from gym_service.sandbox.base import Completed, FileRefused, Lend, RunChecks, RunTests
 from gym_service.tasks.hiding import remove_tests, written_tests
 from gym_service.tasks.repository import RepositoryTask, function_of
-from gym_service.values import Submission, TestCount, Verdict, VerdictStatus
+from gym_service.values import Submission, Verdict
 
 GRADER_VERSION = "repository-2"
-MIN_GUESSES = 10
-"""How often who forges the hidden tests has to guess whether one is turned: blind luck is one in a thousand."""
 SECONDS_PER_RUN = 60.0
 SECONDS_PER_TEST = 10.0
-_MAX_EVIDENCE = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One run of tests: which run in it, which of them turned, and which without pytest."""
-
-    roles: Mapping[str, Role]
-    """Every test function that runs: None as it is, else the place at which it is turned."""
-    plain: frozenset[str] = frozenset()
-    """The functions that run as a plain script."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What came of one round, under the names that the task knows."""
-
-    roles: Mapping[str, Role]
-    """Which functions ran, and how."""
-    outcomes: Mapping[str, str]
-    """The outcome of each test, by id."""
-    anomalies: tuple[str, ...]
-    """What no honest run does."""
-    complete: bool
-    """Whether every process came to its own end."""
-    timed_out: bool
-    out_of_memory: bool
-
-    def passes(self, test: str) -> bool:
-        """Whether a test passed, as it is or turned."""
-        return self.outcomes.get(test) == "passed"
-
-
-def graded_tree(task: RepositoryTask, submission: Submission) -> dict[str, bytes]:
-    """The base tree with the submission, without any test file."""
-    tree = {path: content for path, content in task.base.items() if path not in task.test_files}
-    for path in submission.deleted:
-        tree.pop(path, None)
-    return tree | submission.files
 
 
 def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
@@ -111,7 +71,6 @@ async def grade(
     lend: Lend, task: RepositoryTask, submission: Submission, rng: random.Random, bytecode: Bytecode
 ) -> Verdict:
     """Grades a submission, each round in a sandbox of `lend` that is fresh and its own. Raises SandboxLost."""
-    digest = submission.sha256
     try:
         if submission.refusal:
             raise FileRefused(submission.refusal)
@@ -119,69 +78,10 @@ async def grade(
         tree |= await bytecode.of(lend, task, tree)
         drawn = await asyncio.to_thread(draw_rounds, task, rng)  # It reads test files.
         rounds = [(each, random.Random(rng.getrandbits(64))) for each in drawn]
-        # Side by side, each with a sandbox of its own: none waits for another while it holds one.
-        runs = await _all(run_round(lend, task, tree, each, own_rng) for each, own_rng in rounds[:2])
-        verdict = judge(task, runs, digest)
-        if verdict.status is VerdictStatus.RESOLVED and rounds[2:]:
-            runs += await _all(run_round(lend, task, tree, each, own_rng) for each, own_rng in rounds[2:])
-            verdict = judge(task, runs, digest)
-        return verdict
+        runs = [partial(run_round, lend, task, tree, each, own_rng) for each, own_rng in rounds]
+        return await grade_rounds(task, submission, runs)
     except FileRefused as error:
-        zero = TestCount(0, len(task.fail_to_pass)), TestCount(0, len(task.pass_to_pass))
-        reason = submission.refusal or f"the files cannot be placed: {error.kind.replace('_', ' ')}"
-        return Verdict(VerdictStatus.REFUSED, *zero, reason=reason, submission_sha256=digest)
-
-
-def judge(task: RepositoryTask, runs: Sequence[Run], submission_sha256: str) -> Verdict:
-    """Gives the verdict on what came of the rounds."""
-
-    def seen(test: str, *, turned: bool) -> list[bool]:
-        """Whether a test passed in each round that had it so."""
-        function = function_of(test)
-        return [
-            run.passes(test)
-            for run in runs
-            if function in run.roles and (run.roles[function] is not None) is turned
-        ]
-
-    tests = (*task.fail_to_pass, *task.pass_to_pass)
-    holding = {test for test in tests if all(seen(test, turned=False))}
-    contradictions = [
-        test for test in tests if any(seen(test, turned=False)) and any(seen(test, turned=True))
-    ]
-    anomalies = [anomaly for run in runs for anomaly in run.anomalies]
-    failing = [test for test in tests if test not in holding]
-    hidden, public = (
-        TestCount(len(holding & set(ids)), len(ids)) for ids in (task.fail_to_pass, task.pass_to_pass)
-    )
-    if contradictions or anomalies:
-        status, reason = VerdictStatus.TAMPER_SUSPECTED, "the tests were not run as they are"
-    elif any(run.out_of_memory for run in runs):
-        status, reason = VerdictStatus.OUT_OF_MEMORY, "the submission used up the memory"
-    elif any(run.timed_out for run in runs):
-        status, reason = VerdictStatus.TIMEOUT, "the submission used up the time"
-    elif any(test in task.fail_to_pass for test in failing):
-        status, reason = VerdictStatus.UNRESOLVED, "some hidden test fails"
-    elif failing:
-        status, reason = VerdictStatus.UNRESOLVED, "some public test fails"
-    elif not all(run.complete and run.outcomes.keys() <= set(tests) for run in runs):
-        # Parameters of a test can come from the code under test, so that others are no trick by themselves.
-        status, reason = VerdictStatus.UNRESOLVED, "the run of the tests did not come to its end"
-    else:
-        status, reason = VerdictStatus.RESOLVED, "every test passes"
-    evidence = [
-        *(f"contradiction: {test} and its twin both pass" for test in contradictions),
-        *anomalies,
-        *(f"fails: {test}" for test in failing),
-    ]
-    return Verdict(
-        status,
-        hidden,
-        public,
-        reason=reason,
-        submission_sha256=submission_sha256,
-        evidence=tuple(evidence[:_MAX_EVIDENCE]),
-    )
+        return refuse(task, submission, error)
 
 
 async def run_round(
@@ -285,12 +185,3 @@ def _read_runs(drawn: Round, plan: _Plan, runs: Sequence[Completed]) -> Run:
         timed_out=any(done.timed_out for done in runs),
         out_of_memory=any(done.out_of_memory for done in runs),
     )
-
-
-async def _all(rounds: Iterable[Awaitable[Run]]) -> list[Run]:
-    """Waits for all, whatever becomes of one, so that no sandbox is in use any more when this ends."""
-    outcomes = await asyncio.gather(*rounds, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if isinstance(outcome, Run)]

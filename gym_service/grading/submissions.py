@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from gym_service.grading.changes import Refused, changes_of
 from gym_service.grading.unified_diff import DiffRefused, apply_diff
+from gym_service.tasks.command import CommandInstance
 from gym_service.tasks.completion import CompletionInstance
 from gym_service.tasks.model import FUNCTION_NAMES, FunctionInstance, FunctionTask, name_function
 from gym_service.tasks.repository import RepositoryInstance
@@ -112,13 +113,13 @@ def _take(instance: Instance, content: Content) -> Submission:
             files = dict(content.files)
         case Diff():
             files, deleted = apply_diff(instance.tree, content.text)
-        case Completion() if isinstance(instance, RepositoryInstance):
+        case Completion() if isinstance(instance, RepositoryInstance | CommandInstance):
             raise Refused("a repository takes files or a diff, and not a completion")
         case Completion() if isinstance(instance, CompletionInstance):
             return instance.task.complete(content.text)
         case Completion():
             files = {instance.path: _encode(content.text)}
-    if isinstance(instance, RepositoryInstance):
+    if isinstance(instance, RepositoryInstance | CommandInstance):
         return changes_of(instance.task, files, deleted)
     ignored = tuple(sorted(ascii(path)[1:-1][:200] for path in files if path != instance.path))
     return Submission({path: files[path] for path in files if path == instance.path}, ignored=ignored[:100])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 WORKSPACE = "/workspace"
-"""Where the repository lies in every sandbox."""
+"""Where the repository lies, unless a task says otherwise."""
 MAX_FILE_BYTES = 4_000_000
 """The largest file that is read or written as a whole."""
 
@@ -33,9 +33,13 @@ class SandboxLost(Exception):
         """Whether the service saw the episode's own code bring it down."""
 
 
+class EnvironmentRefused(SandboxLost):
+    """An environment of which there can be no sandbox; the message says what to change."""
+
+
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """A program of the image; paths among the arguments are relative to the workspace."""
+    """A program of the image, by its path or found on PATH; other paths are relative to the workspace."""
 
     argv: tuple[str, ...]
 

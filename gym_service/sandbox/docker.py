@@ -8,12 +8,14 @@ What the engine was told is one thing, what it did another: each start is read b
 """
 
 import asyncio
+import copy
 import hashlib
 import json
 import logging
 import os
 import socket
 from contextlib import suppress
+from dataclasses import replace
 
 import docker
 import requests
@@ -23,6 +25,7 @@ from gym_service.sandbox import policy
 from gym_service.sandbox.base import (
     CallFunction,
     Completed,
+    EnvironmentRefused,
     Execute,
     FileEntry,
     FileRefused,
@@ -39,6 +42,9 @@ from gym_service.sandbox.peaks import Peaks, read_peaks
 from gym_service.sandbox.policy import SandboxLimits
 from gym_service.sandbox.read_back import EngineFacts, differences, distinct_runtimes, runtime_version
 from gym_service.sandbox.warden_link import Answer, WardenLink, open_pipes
+from gym_service.tasks.environment import PLAIN, Environment
+from sandbox_images import own
+from sandbox_images.engine import SetupError
 from sandbox_images.warden import frames
 from sandbox_images.warden.frames import Operation, Status
 
@@ -55,6 +61,7 @@ RECORDS_BYTES = 2 << 20
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 
 _JOB_KINDS = {Execute: "exec", RunPython: "python", RunPytest: "pytest"}
+_IN_IMAGE = "/opt/gym/warden/in_image.py"
 
 
 class DockerEngine:
@@ -73,6 +80,11 @@ class DockerEngine:
         self._owner = owner
         self._reuse = reuse
         self._left_over: set[str] = set()
+        self.environment = PLAIN
+        self._variables = policy.ENVIRONMENT
+        """Those of the warden."""
+        self._unset: set[str] = set()
+        """The variables that the image has and the warden has not."""
         try:
             self._client = docker.from_env(timeout=60)
             version = self._client.version()
@@ -99,6 +111,42 @@ class DockerEngine:
             socket_path=(os.environ.get("DOCKER_HOST") or _DEFAULT_HOST).removeprefix("unix://"),
         )
 
+    def image_of(self, environment: Environment) -> str:
+        """Gives the digest of the image that sandboxes of an environment are of; empty where it is yet to be made."""
+        if not environment.image:
+            return self.facts.image_digest
+        try:
+            return own.find(self._client, environment.image)
+        except (DockerException, requests.RequestException) as error:
+            raise SandboxLost(f"no Docker Engine answers: {error}") from error
+
+    def within(self, environment: Environment) -> "DockerEngine":
+        """Gives an engine whose sandboxes are of an environment, and makes the image if need be.
+
+        Raises EnvironmentRefused, SandboxLost.
+        """
+        if fault := policy.workspace_fault(environment.workspace):
+            raise EnvironmentRefused(fault)
+        if environment.python and not environment.python.startswith("/"):
+            raise EnvironmentRefused(
+                f"python is {environment.python!a}: name the image's interpreter by its path"
+            )
+        try:
+            digest = self.facts.image_digest
+            if environment.image:
+                digest = own.derive(self._client, environment.image)
+            config = self._client.images.get(digest).attrs["Config"]
+        except own.ImageRefused as error:
+            raise EnvironmentRefused(str(error)) from error
+        except (SetupError, DockerException, requests.RequestException) as error:
+            raise SandboxLost(f"the engine could not make an image: {error}") from error
+        inside = copy.copy(self)
+        inside.environment = environment
+        inside.facts = replace(self.facts, image_digest=digest)
+        inside._variables = policy.ENVIRONMENT | {"GYM_WORKSPACE": environment.workspace}
+        inside._unset = {each.partition("=")[0] for each in config["Env"] or ()} - inside._variables.keys()
+        return inside
+
     async def start(self, limits: SandboxLimits | None = None) -> "DockerSandbox":
         """Starts a sandbox, by default with the engine's limits, and waits until its warden answers.
 
@@ -119,7 +167,8 @@ class DockerEngine:
             raise SandboxLost(f"the engine could not start a sandbox: {error}") from error
         sandbox = DockerSandbox(self, container_id, limits)
         try:
-            await sandbox.connect(connection, process_id, load_pytest=self._reuse and limits is self._limits)
+            load_pytest = self._reuse and limits is self._limits and not self.environment.python
+            await sandbox.connect(connection, process_id, load_pytest=load_pytest)
         except BaseException as error:
             await sandbox.close()
             if not isinstance(error, SandboxLost | OSError):
@@ -174,13 +223,16 @@ class DockerEngine:
             user="0:0",
             stdin_open=True,
             tty=False,
-            environment=policy.ENVIRONMENT,
+            # One without a value is taken away.
+            environment=[*(f"{name}={value}" for name, value in self._variables.items()), *self._unset],
             network_disabled=True,
             labels={OWNER_LABEL: self._owner},
             stop_timeout=0,
         )
         config["Healthcheck"] = policy.HEALTHCHECK
-        config["HostConfig"] = policy.host_config(limits) | {"Runtime": self.facts.runtime}
+        config["HostConfig"] = policy.host_config(limits, self.environment.workspace) | {
+            "Runtime": self.facts.runtime
+        }
         container_id = api.create_container_from_config(config)["Id"]
         try:
             stream = api.attach_socket(
@@ -296,7 +348,9 @@ class DockerSandbox:
         # Records are no text for a policy, and honest ones are as large as the warden's code lets them be.
         has_records = isinstance(job, CallFunction | RunTests | RunChecks)
         output_bytes = RECORDS_BYTES if has_records else self.limits.output_bytes
-        answer = await self._ask(Operation.RUN, _encode(job), output_bytes, timeout_seconds)
+        answer = await self._ask(
+            Operation.RUN, _encode(job, self._engine.environment), output_bytes, timeout_seconds
+        )
         if answer.status is not Status.OK:
             raise SandboxLost(f"the warden could not run a job: {answer.body[:200]!r}")
         self.most_output_bytes = max(self.most_output_bytes, len(answer.body))
@@ -375,7 +429,7 @@ class DockerSandbox:
         raise SandboxLost(message, by_policy=blames_policy)
 
 
-def _encode(job: Job) -> bytes:
+def _encode(job: Job, environment: Environment) -> bytes:
     fields: dict[str, object]
     match job:
         case CallFunction():
@@ -393,4 +447,14 @@ def _encode(job: Job) -> bytes:
             fields |= {"roots": job.roots, "seconds_each": job.seconds_each}
         case _:
             fields = {"kind": _JOB_KINDS[type(job)], "argv": job.argv}
+    if environment.python:
+        match job:
+            case RunTests() | RunChecks():
+                fields = {"kind": "in_image", "python": environment.python, "job": fields}
+            case RunPython():
+                fields = {"kind": "exec", "argv": (environment.python, "-s", *job.argv)}
+            case RunPytest():
+                fields = {"kind": "exec", "argv": (environment.python, "-s", _IN_IMAGE, "pytest", *job.argv)}
+    if environment.variables:
+        fields["variables"] = dict(environment.variables)
     return json.dumps(fields).encode()

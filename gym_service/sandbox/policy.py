@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -39,8 +40,10 @@ class SandboxLimits:
     memory_bytes: Annotated[int, Bounds(64 << 20, 1 << 40, "memory, swap and tmpfs included")] = 512 << 20
     pids: Annotated[int, Bounds(8, 1 << 22, "processes and threads")] = 128
     cpus: Annotated[float, Bounds(0.1, os.cpu_count() or 1, "processor time per second, in cores")] = 1.0
-    workspace_bytes: Annotated[int, Bounds(1 << 20, 1 << 40, "size of /workspace, and of /tmp")] = 64 << 20
-    workspace_inodes: Annotated[int, Bounds(64, 1 << 30, "files in /workspace, in /tmp, in /dev/shm")] = 8192
+    workspace_bytes: Annotated[int, Bounds(1 << 20, 1 << 40, "size of the workspace, and of /tmp")] = 64 << 20
+    workspace_inodes: Annotated[int, Bounds(64, 1 << 30, "files in the workspace, in /tmp, in /dev/shm")] = (
+        8192
+    )
     shared_memory_bytes: Annotated[int, Bounds(64 << 10, 1 << 40, "size of /dev/shm")] = 8 << 20
     file_bytes: Annotated[int, Bounds(1 << 20, 1 << 40, "the largest file a process may write")] = 64 << 20
     open_files: Annotated[int, Bounds(32, 1 << 20, "open descriptors per process")] = 256
@@ -106,7 +109,21 @@ MASKED_PATHS = tuple((_MASKED_BY_ENGINES + _TELLING).split())
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
-def host_config(limits: SandboxLimits) -> dict[str, Any]:
+_NO_WORKSPACES = "/proc", "/sys", "/dev", "/tmp", "/opt/gym"
+_PATH = re.compile("(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
+
+
+def workspace_fault(path: str) -> str:
+    """Says why a folder cannot be a workspace; empty when it can."""
+    if not _PATH.fullmatch(path):
+        return f"the workspace {path!a} is no absolute path of letters, digits, dots, dashes and underscores"
+    for taken in _NO_WORKSPACES:
+        if f"{path}/".startswith(f"{taken}/") or taken.startswith(f"{path}/"):
+            return f"the workspace {path} and {taken}, which is the sandbox's own, lie in each other: choose another"
+    return ""
+
+
+def host_config(limits: SandboxLimits, workspace: str = WORKSPACE) -> dict[str, Any]:
     """Gives the HostConfig of the Engine API for one sandbox."""
     temporary = f"rw,nosuid,nodev,nr_inodes={limits.workspace_inodes}"
     files = f"{temporary},size={limits.workspace_bytes},uid=990,gid=990"
@@ -131,7 +148,7 @@ def host_config(limits: SandboxLimits) -> dict[str, Any]:
         "ReadonlyRootfs": True,
         # Owned by the warden: an episode can fill them but not change what they are.
         "Tmpfs": {
-            WORKSPACE: f"{files},exec",
+            workspace: f"{files},exec",
             "/tmp": f"{files},noexec",
             # The engine's own has no limit on inodes, and those are memory that outlives a process.
             "/dev/shm": f"{temporary},size={limits.shared_memory_bytes},noexec,mode=1777",

@@ -7,6 +7,9 @@ Starting. Vacant places are filled in the background, one at a time, because a s
 that live; a few at a time while somebody waits. An episode with limits of its own gets a container of its own: it
 takes a sandbox as everybody does, gives that one up and has another started in its place. So there are never more
 containers than places, and nobody waits for more than a place and a start.
+
+Environments. A task that brings an image of its own gets a sandbox of that in the same way: one that was left warm, or
+one that is started in the place of another. A place that such a sandbox leaves stays empty until somebody waits.
 """
 
 import asyncio
@@ -20,8 +23,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from gym_service.sandbox.base import Sandbox, SandboxLost
+from gym_service.sandbox.base import EnvironmentRefused, Sandbox, SandboxLost
+from gym_service.sandbox.isolation import Isolation
 from gym_service.sandbox.policy import SandboxLimits
+from gym_service.tasks.environment import PLAIN, Environment
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +61,25 @@ class StartSandbox(Protocol):
     def __call__(self, limits: SandboxLimits = ..., /) -> Awaitable[PooledSandbox]: ...
 
 
+class Elsewhere(Protocol):
+    """Starts sandboxes of the environments that tasks bring, and says what they are of."""
+
+    async def open(self, environment: Environment) -> StartSandbox:
+        """Makes sure of an environment, and gives what starts its sandboxes. Raises EnvironmentRefused, SandboxLost."""
+
+    def image_of(self, environment: Environment) -> str:
+        """The digest of its image; empty where it is yet to be made. Raises SandboxLost."""
+
+    def isolation_of(self, environment: Environment) -> Isolation | None:
+        """What was measured in a sandbox of it; None before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    future: "asyncio.Future[PooledSandbox]"
+    environment: Environment
+
+
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
     """The sandboxes and how they were used; the counts are since the start."""
@@ -72,27 +96,45 @@ class PoolStatus:
     started: int
     retired: dict[str, int]
     """How many were thrown away, by reason: it was to serve once (single_use) or often enough (worn), it was not
-    clean, its user failed in it (broken), it died, it gave its place to one with other limits (own_limits)."""
+    clean, its user failed in it (broken), it died, it gave its place to one with other limits (own_limits) or of
+    another image (own_image)."""
 
 
 class Pool:
     """Keeps sandboxes warm, lends each to one user at a time, and takes none back that is not as it was."""
 
-    def __init__(self, start: StartSandbox, limits: SandboxLimits, *, size: int, reuse: bool) -> None:
-        """`size` counts all sandboxes, lent ones included. Without `reuse` each serves once."""
+    def __init__(
+        self,
+        start: StartSandbox,
+        limits: SandboxLimits,
+        *,
+        size: int,
+        reuse: bool,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        """`size` counts all sandboxes, lent ones included. Without `reuse` each serves once.
+
+        `elsewhere` is what has the sandboxes of tasks that bring an environment.
+        """
         self._start = start
+        self._elsewhere = elsewhere
         self.limits = limits
         """What holds for who asks for nothing else."""
         self._size = size
         self._reuse = reuse
         self._warm: deque[PooledSandbox] = deque()
         self._uses: dict[PooledSandbox, int] = {}
-        self._waiting: deque[asyncio.Future[PooledSandbox]] = deque()
+        self._environments: dict[PooledSandbox, Environment] = {}
+        """Of each sandbox that there is."""
+        self._waiting: deque[_Waiter] = deque()
         # From anywhere in the range, so that two services on one engine do not meet.
         first = secrets.randbelow(_UIDS)
         self._uids = (_FIRST_UID + (first + number) % _UIDS for number in itertools.count())
         self._vacant = size
-        self._fillers = 0
+        self._spare = 0
+        """The places that stay empty until somebody waits."""
+        self._filling: list[Environment] = []
+        """What is being started, for whoever waits or will."""
         self._failures = 0
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -138,17 +180,33 @@ class Pool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._uses)))
-        for future in self._waiting:
-            if not future.done():
-                future.set_exception(SandboxLost("the gym stops"))
+        for waiter in self._waiting:
+            if not waiter.future.done():
+                waiter.future.set_exception(SandboxLost("the gym stops"))
 
-    async def acquire(self, limits: SandboxLimits | None = None) -> PooledSandbox:
-        """Lends a sandbox under a fresh UID; waits while none is ready. Raises SandboxLost."""
-        limits = limits or self.limits
+    def image_of(self, environment: Environment) -> str:
+        """The digest of the image of an environment; empty for the gym's own. Raises SandboxLost."""
+        return self._elsewhere.image_of(environment) if self._elsewhere and environment.image else ""
+
+    def isolation_of(self, environment: Environment) -> Isolation | None:
+        """What was measured in a sandbox of an environment; None for the plain one, or where there was none yet."""
+        is_plain = environment.place == PLAIN
+        return None if is_plain or not self._elsewhere else self._elsewhere.isolation_of(environment)
+
+    async def acquire(
+        self, limits: SandboxLimits | None = None, environment: Environment = PLAIN
+    ) -> PooledSandbox:
+        """Lends a sandbox under a fresh UID; waits while none is ready. Raises EnvironmentRefused, SandboxLost."""
+        limits, environment = limits or self.limits, environment.place
         began = time.monotonic()
-        hit, sandbox = await self._take()
-        if not limits.share_container(self.limits):
-            hit, sandbox = False, await self._exchange(sandbox, limits)
+        if environment != PLAIN:
+            # Before a place is taken: the first time this takes a while.
+            await self._open(environment)
+        hit, sandbox = await self._take(environment)
+        is_elsewhere = self._environments[sandbox] != environment
+        if is_elsewhere or not limits.share_container(self.limits):
+            reason = "own_image" if is_elsewhere else "own_limits"
+            hit, sandbox = False, await self._exchange(sandbox, limits, environment, reason)
         if hit:
             self._hits += 1
         else:
@@ -167,9 +225,9 @@ class Pool:
             self._spawn(self._recycle(sandbox, broken=broken))
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[PooledSandbox]:
-        """Lends a sandbox for the length of a block. Raises SandboxLost."""
-        sandbox = await self.acquire()
+    async def lend(self, environment: Environment = PLAIN) -> AsyncIterator[PooledSandbox]:
+        """Lends a sandbox for the length of a block. Raises EnvironmentRefused, SandboxLost."""
+        sandbox = await self.acquire(environment=environment)
         broken = True
         try:
             yield sandbox
@@ -178,15 +236,14 @@ class Pool:
             # A block that was cut short may have left a job running in there.
             await asyncio.shield(self.release(sandbox, broken=broken))
 
-    async def _take(self) -> tuple[bool, PooledSandbox]:
-        """Gives a sandbox that is ready, and says whether it was so at once."""
+    async def _take(self, environment: Environment) -> tuple[bool, PooledSandbox]:
+        """Gives a sandbox that is ready, if need be of another environment; says whether it was so at once."""
         hit = True
         while not self._closed:
-            if self._warm:
-                # The latest to come back: its memory is still in the caches, and its zygote more likely there.
-                sandbox = self._warm.pop()
+            if found := self._warm_one(environment):
+                sandbox = found
             else:
-                hit, sandbox = False, await self._wait()
+                hit, sandbox = False, await self._wait(environment)
             if sandbox not in self._uses:
                 continue
             if sandbox.alive:
@@ -195,47 +252,63 @@ class Pool:
             self._spawn(self._retire(sandbox, "died"))
         raise SandboxLost("the gym stops")
 
-    async def _wait(self) -> PooledSandbox:
+    def _warm_one(self, environment: Environment) -> PooledSandbox | None:
+        """Takes a sandbox of the environment; else, where no place is empty, one that is to give up its own."""
+        # The latest to come back: its memory is still in the caches, and its zygote more likely there.
+        for position in reversed(range(len(self._warm))):
+            if self._environments.get(self._warm[position], environment) == environment:
+                sandbox = self._warm[position]
+                del self._warm[position]
+                return sandbox
+        return self._warm.popleft() if self._warm and not self._vacant and not self._spare else None
+
+    async def _wait(self, environment: Environment) -> PooledSandbox:
         if self.last_failure:
             raise SandboxLost(self.last_failure)
         future: asyncio.Future[PooledSandbox] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        waiter = _Waiter(future, environment)
+        self._waiting.append(waiter)
         self._fill_vacant()
         try:
             return await future
         except asyncio.CancelledError:
             with suppress(ValueError):
-                self._waiting.remove(future)
+                self._waiting.remove(waiter)
             # Handed over at the very moment in which the waiter gave up: it goes to the next one.
             if future.done() and not future.cancelled() and not future.exception():
                 self._offer(future.result())
             raise
 
-    async def _exchange(self, sandbox: PooledSandbox, limits: SandboxLimits) -> PooledSandbox:
-        """Gives a sandbox up for one with other limits."""
-        replacing = self._spawn(self._replace(sandbox, limits))
+    async def _exchange(
+        self, sandbox: PooledSandbox, limits: SandboxLimits, environment: Environment, reason: str
+    ) -> PooledSandbox:
+        """Gives a sandbox up for one with other limits or of another environment."""
+        replacing = self._spawn(self._replace(sandbox, limits, environment, reason))
         try:
             return await asyncio.shield(replacing)
         except asyncio.CancelledError:
             if replacing.cancelled():
                 raise SandboxLost("the gym stops") from None
             # Who asked has given up, which does not stop an engine; what it starts is of use to nobody else.
-            self._spawn(self._drop(replacing))
+            self._spawn(self._drop(replacing, reason))
             raise
 
-    async def _replace(self, sandbox: PooledSandbox, limits: SandboxLimits) -> PooledSandbox:
+    async def _replace(
+        self, sandbox: PooledSandbox, limits: SandboxLimits, environment: Environment, reason: str
+    ) -> PooledSandbox:
         """The place stays taken all the time."""
+        own = () if limits.share_container(self.limits) else (limits,)
         try:
-            await self._discard(sandbox, "own_limits")
-            return await self._start_one(limits)
+            await self._discard(sandbox, reason)
+            return await self._start_one(environment, *own)
         except Exception as error:
-            self._vacate()
-            logger.warning("a sandbox with limits of its own could not be started: %s", error)
+            self._vacate(environment)
+            logger.warning("a sandbox in the place of another (%s) could not be started: %s", reason, error)
             raise SandboxLost(str(error) or type(error).__name__) from error
 
-    async def _drop(self, replacing: asyncio.Task[PooledSandbox]) -> None:
+    async def _drop(self, replacing: asyncio.Task[PooledSandbox], reason: str) -> None:
         with suppress(SandboxLost):
-            await self._retire(await replacing, "own_limits")
+            await self._retire(await replacing, reason)
 
     async def _recycle(self, sandbox: PooledSandbox, *, broken: bool) -> None:
         reason = "broken" if broken else "" if self.reuses(sandbox.limits) else "single_use"
@@ -258,70 +331,111 @@ class Pool:
             self._offer(sandbox)
 
     async def _retire(self, sandbox: PooledSandbox, reason: str) -> None:
+        environment = self._environments[sandbox]
         try:
             await self._discard(sandbox, reason)
         finally:
-            self._vacate()
+            self._vacate(environment)
 
     async def _discard(self, sandbox: PooledSandbox, reason: str) -> None:
         """Throws a sandbox away; its place stays taken."""
         self.retired[reason] = self.retired.get(reason, 0) + 1
-        del self._uses[sandbox]
+        del self._uses[sandbox], self._environments[sandbox]
         await sandbox.close()
 
-    def _vacate(self) -> None:
-        self._vacant += 1
+    def _vacate(self, environment: Environment) -> None:
+        if environment == PLAIN:
+            self._vacant += 1
+        else:
+            self._spare += 1
         self._fill_vacant()
 
-    def _offer(self, sandbox: PooledSandbox) -> None:
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(sandbox)
-                return
+    def _offer(self, sandbox: PooledSandbox, started_for: Environment | None = None) -> None:
+        """Gives a sandbox to who waits for longest; of those that it was `started_for`, if it was for some."""
+        waiters = [each for each in self._waiting if not each.future.done()]
+        of_kind = [each for each in waiters if each.environment == started_for]
+        for waiter in (of_kind or waiters)[:1]:
+            self._waiting.remove(waiter)
+            waiter.future.set_result(sandbox)
+            return
         self._warm.append(sandbox)
 
     def _fill_vacant(self) -> None:
         """Has vacant places filled: one at a time, or as many as wait and may start at once."""
         at_once = min(_STARTS_AT_ONCE, max(1, len(self._waiting)))
-        while self._vacant and self._fillers < at_once and not self._closed:
-            self._vacant -= 1
-            self._fillers += 1
-            self._spawn(self._fill_one())
+        while len(self._filling) < at_once and not self._closed:
+            wanted = self._wanted()
+            if self._spare and wanted is not None:
+                self._spare -= 1
+            elif self._vacant:
+                self._vacant -= 1
+            else:
+                return
+            self._filling.append(wanted or PLAIN)
+            self._spawn(self._fill_one(wanted or PLAIN))
 
-    async def _fill_one(self) -> None:
+    def _wanted(self) -> Environment | None:
+        """The environment for which somebody waits and nothing is being started yet."""
+        started = list(self._filling)
+        for waiter in self._waiting:
+            if waiter.environment not in started:
+                return waiter.environment
+            started.remove(waiter.environment)
+        return None
+
+    async def _fill_one(self, environment: Environment) -> None:
         """Fills a place; an engine that fails is asked less and less often."""
         try:
-            sandbox = await self._start_one()
+            sandbox = await self._start_one(environment)
         except Exception as error:
             # A defect must not end the filling for good either.
+            message = str(error) or type(error).__name__
+            if environment != PLAIN:
+                self._spare += 1
+                self._fail_waiters(environment, message)
+                return
             self._vacant += 1
-            self._fail_waiting(str(error) or type(error).__name__)
+            self._fail_waiting(message)
             failures = self._failures
             await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
             self._failures = failures + 1
         else:
             self._failures, self.last_failure = 0, ""
-            self._offer(sandbox)
+            self._offer(sandbox, started_for=environment)
         finally:
-            self._fillers -= 1
-        self._fill_vacant()
+            self._filling.remove(environment)
+            self._fill_vacant()
 
-    async def _start_one(self, *limits: SandboxLimits) -> PooledSandbox:
+    async def _start_one(self, environment: Environment, *limits: SandboxLimits) -> PooledSandbox:
+        start = self._start if environment == PLAIN else await self._open(environment)
         async with self._starts:
-            sandbox = await self._start(*limits)
+            sandbox = await start(*limits)
         self._started += 1
         self._uses[sandbox] = 0
+        self._environments[sandbox] = environment
         return sandbox
+
+    async def _open(self, environment: Environment) -> StartSandbox:
+        if self._elsewhere is None:
+            raise EnvironmentRefused("nothing here has sandboxes of other environments than the gym's own")
+        return await self._elsewhere.open(environment)
 
     def _fail_waiting(self, message: str) -> None:
         if not self._uses:
             self.last_failure = message
         logger.warning("a sandbox could not be started: %s", message)
         while not self._uses and self._waiting:
-            future = self._waiting.popleft()
+            future = self._waiting.popleft().future
             if not future.done():
                 future.set_exception(SandboxLost(message))
+
+    def _fail_waiters(self, environment: Environment, message: str) -> None:
+        """Tells those who wait for an environment of a task: with the gym's own, nothing may be wrong."""
+        logger.warning("a sandbox of a task's own environment could not be started: %s", message)
+        for waiter in [each for each in self._waiting if each.environment == environment]:
+            self._waiting.remove(waiter)
+            if not waiter.future.done():
+                waiter.future.set_exception(SandboxLost(message))
 
     def _spawn(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         task = asyncio.create_task(work)

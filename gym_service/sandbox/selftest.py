@@ -14,7 +14,7 @@ from dataclasses import fields
 
 from gym_service.sandbox.base import Completed, Execute, FileRefused, RunPython, SandboxLost
 from gym_service.sandbox.docker import DockerEngine, DockerSandbox
-from gym_service.sandbox.isolation import CheckResult, RuntimeResult, check_facts
+from gym_service.sandbox.isolation import CheckResult, Isolation, RuntimeResult, check_facts
 from gym_service.sandbox.selftest_checks import CHECKS, CPU_QUOTA, LIMITS, NEIGHBORS, Check
 
 _FIRST_UID = 2_100_000_000
@@ -62,6 +62,20 @@ async def try_runtime(engine: DockerEngine) -> RuntimeResult:
         for sandbox in sandboxes:
             await sandbox.close()
     return RuntimeResult(engine.facts.runtime, tuple(results))
+
+
+async def require_walls(engine: DockerEngine) -> tuple[RuntimeResult, Isolation]:
+    """Tries every wall, and measures a sandbox that serves. Raises SandboxLost, naming what does not hold."""
+    result = await try_runtime(engine)
+    if not result.offered:
+        failures = [f"{check.name}: {check.observed}; {check.remedy}" for check in result.failures]
+        raise SandboxLost(f"the runtime {result.runtime} does not hold:\n  " + "\n  ".join(failures))
+    sandbox = await engine.start()
+    try:
+        sandbox.uid, _ = draw_uids()
+        return result, await sandbox.measure()
+    finally:
+        await sandbox.close()
 
 
 async def _try_files(sandbox: DockerSandbox) -> CheckResult:

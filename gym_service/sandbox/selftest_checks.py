@@ -272,7 +272,7 @@ print("got", len(blocks), "MiB")
 _FILL = """
 import os
 seen = []
-for folder, limit in (("/workspace", workspace_bytes), ("/tmp", workspace_bytes), ("/dev/shm", shared_memory_bytes)):
+for folder, limit in ((os.getcwd(), workspace_bytes), ("/tmp", workspace_bytes), ("/dev/shm", shared_memory_bytes)):
     written = 0
     try:
         for number in range(9):
@@ -288,7 +288,7 @@ print(", ".join(seen))
 _INODES = """
 import os
 seen = []
-for folder in ("/workspace", "/tmp", "/dev/shm"):
+for folder in (os.getcwd(), "/tmp", "/dev/shm"):
     count = 0
     try:
         while count <= 2 * workspace_inodes:

@@ -22,6 +22,14 @@ class Environment:
     commands: tuple[AllowedCommand, ...] = field(default=(), compare=False)
     """What the policy may call beside the commands that every task has; nothing that sandboxes differ by."""
 
+    @property
+    def place(self) -> "Environment":
+        """What a sandbox depends on: of two tasks with the same, each can have the other's."""
+        return Environment(self.image, self.workspace, self.python, self.variables)
+
+    def __hash__(self) -> int:
+        return hash((self.image, self.workspace, self.python))
+
     def to_json(self) -> dict[str, object]:
         """As plain data; without commands where there are none, as tasks were hashed before there could be any."""
         plain = asdict(self)
@@ -33,3 +41,7 @@ class Environment:
         described = [dict(each) for each in plain.get("commands", ())]
         commands = tuple(command_from_plain(each.pop("name"), each) for each in described)
         return cls(**{**plain, "commands": commands})
+
+
+PLAIN = Environment()
+"""The gym's own image, and nothing else."""

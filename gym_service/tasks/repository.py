@@ -115,7 +115,7 @@ class RepositoryTask:
 
     def to_json(self) -> dict[str, object]:
         """The task as plain data, with the hash of each file in the place of its content."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {each.name: as_plain(getattr(self, each.name)) for each in fields(self)}
 
     def contents(self) -> Iterable[bytes]:
         """The contents of all files."""
@@ -140,11 +140,12 @@ class RepositoryInstance:
         return self.task.request
 
 
-def _plain(value: object) -> object:
+def as_plain(value: object) -> object:
+    """A field of a task as plain data; the hash of a content in its place."""
     if isinstance(value, bytes):
         return hashlib.sha256(value).hexdigest()
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: as_plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [as_plain(item) for item in value]
     return value.to_json() if isinstance(value, Environment) else value

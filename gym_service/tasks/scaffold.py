@@ -1,83 +1,33 @@
-"""A task of one's own as a folder, and an example of one to start from.
+"""A task of one's own as a folder, and examples to start from: with pytest, and with a test command.
 
 task.toml     what the policy is asked to do, and where the task belongs
 repo/         the repository with its fault, without the tests in question
 public/       tests that the policy sees, in the folder `tests`; they pass before and after
 hidden/       tests that decide; they fail at the start and pass with the gold
 gold/         the files of repo/ that the reference solution changes, as they should be
+twins/SET/    where a test command runs the tests: variants of files of hidden/ with one wrong value, by the same path
 """
 
+import posixpath
+import re
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gym_service.tasks.command import FILE, FOLDER
 from gym_service.tasks.commands import AllowedCommand, CommandRefused
+from gym_service.tasks.environment import Environment
+from gym_service.tasks.examples import WITH_COMMAND, WITH_PYTEST
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.model import Split
-from gym_service.tasks.ready_commands import read_commands
+from gym_service.tasks.ready_commands import READY, read_commands
 
 TEST_FOLDER = "tests"
 _MAX_BYTES = 16 << 20
 _LEFT_OUT = {"__pycache__", ".git", ".pytest_cache", ".DS_Store"}
-_KEYS = {"request", "split", "suite", "commands"}
-
-_EXAMPLE = {
-    "task.toml": """\
-# What the policy is asked to do.
-request = "total in prices.py does not do what its docstring says. Repair it; `pytest` runs the tests that are there."
-# Which decisions the task takes part in: train, validation or test.
-split = "train"
-# The suite that it is put into.
-suite = "own"
-""",
-    "repo/prices.py": '''\
-"""Prices of an order."""
-
-
-def total(prices, discount_percent=0):
-    """The sum of the prices, less a discount in percent of it."""
-    return sum(prices) - discount_percent
-''',
-    # A plain `pytest` has the folder of the tests on its path alone.
-    "repo/pytest.ini": """\
-[pytest]
-pythonpath = .
-""",
-    "gold/prices.py": '''\
-"""Prices of an order."""
-
-
-def total(prices, discount_percent=0):
-    """The sum of the prices, less a discount in percent of it."""
-    return sum(prices) * (100 - discount_percent) / 100
-''',
-    "public/test_total.py": """\
-from prices import total
-
-
-def test_prices_are_added():
-    assert total([2, 3]) == 5
-
-
-def test_nothing_costs_nothing():
-    assert total([]) == 0
-""",
-    "hidden/test_discount.py": """\
-from prices import total
-
-
-def test_a_tenth_less():
-    assert total([200], 10) == 180
-
-
-def test_half_of_several():
-    assert total([10, 30], 50) == 20
-
-
-def test_nothing_is_left():
-    assert total([70, 80], 100) == 0
-""",
-}
+_KEYS = {"request", "split", "suite", "commands", "test_command", "tests", "sources", "environment"}
+_ENVIRONMENT_KEYS = {"image", "dockerfile", "workspace", "python", "variables"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +42,33 @@ class TaskFolder:
     public: dict[str, bytes] = field(default_factory=dict)
     hidden: dict[str, bytes] = field(default_factory=dict)
     gold: dict[str, bytes] = field(default_factory=dict)
-    commands: tuple[AllowedCommand, ...] = ()
+    twins: dict[str, bytes] = field(default_factory=dict)
+    test_command: tuple[str, ...] = ()
+    """What runs a test file; nothing where pytest runs all."""
+    tests: str = ""
+    """A pattern of the names of test files."""
+    sources: tuple[str, ...] = ()
+    """Patterns of the paths that a solution may change."""
+    environment: Environment = field(default_factory=Environment)
+    dockerfile: str = ""
+    """The Dockerfile of the task's own image, by its path in the folder."""
+
+    @property
+    def task_id(self) -> str:
+        """What the task is called. Raises ImportRefused."""
+        name = re.sub(r"[^a-z0-9_]+", "-", self.name.lower()).strip("-")
+        if not name:
+            raise ImportRefused(
+                f"{self.name!a} has no letter or digit a task could be called by: rename the folder"
+            )
+        return f"{self.suite}/{name}"
 
 
-def write_example(folder: Path) -> None:
-    """Writes a task that can be proven, to be changed. Raises ImportRefused."""
+def write_example(folder: Path, *, with_command: bool = False) -> None:
+    """Writes a task that can be proven, to be changed; in Perl, if it has a test command. Raises ImportRefused."""
     if folder.exists():
         raise ImportRefused(f"{folder} is there already: choose another name")
-    for path, text in _EXAMPLE.items():
+    for path, text in (WITH_COMMAND if with_command else WITH_PYTEST).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
 
@@ -124,13 +93,100 @@ def read_folder(folder: Path) -> TaskFolder:
     except CommandRefused as error:
         raise ImportRefused(f"task.toml, commands: {error}") from error
     try:
-        parts = {name: _files(folder / name) for name in ("repo", "public", "hidden", "gold")}
+        parts = {name: _files(folder / name) for name in ("repo", "public", "hidden", "gold", "twins")}
     except (OSError, RecursionError) as error:
         raise ImportRefused(f"{folder} cannot be read: {error}") from error
     for name in ("repo", "hidden", "gold"):
         if not parts[name]:
             raise ImportRefused(f"{folder / name} holds no file")
-    return TaskFolder(folder.resolve().name, request, Split(split), str(suite), **parts, commands=commands)
+    environment, dockerfile = _environment(settings.get("environment", {}))
+    test_command = _words(settings, "test_command")
+    commands += tuple(each for each in _own_command(test_command) if each.name not in _names(commands))
+    read = TaskFolder(
+        folder.resolve().name,
+        request,
+        Split(split),
+        str(suite),
+        **parts,
+        test_command=test_command,
+        tests=str(settings.get("tests", "")),
+        sources=_words(settings, "sources"),
+        environment=replace(environment, commands=commands),
+        dockerfile=dockerfile,
+    )
+    _check_command(read)
+    return read
+
+
+def _check_command(read: TaskFolder) -> None:
+    """Raises ImportRefused."""
+    if not read.test_command:
+        if read.tests or read.sources or read.twins:
+            raise ImportRefused("tests, sources and twins/ go with a test_command in task.toml")
+        return
+    if not any(place in word for word in read.test_command for place in (FILE, FOLDER)):
+        raise ImportRefused(f"test_command has no {FILE} (nor {FOLDER}), which stands for a test file")
+    if not read.tests or not read.sources:
+        raise ImportRefused(
+            'with a test_command, task.toml has tests and sources: patterns such as "*.t" and "lib/**"'
+        )
+
+
+def _own_command(test_command: Sequence[str]) -> tuple[AllowedCommand, ...]:
+    """What a policy may call to run a public test: the test command itself, if it is options and one file.
+
+    What no task may allow, such as a shell, runs tests in grading all the same.
+    """
+    *words, last = test_command or ("",)
+    if last != FILE or not words:
+        return ()
+    name = " ".join([posixpath.basename(words[0]), *words[1:2]])
+    if name in READY:
+        return (READY[name],)
+    try:
+        return (
+            AllowedCommand(
+                name,
+                words[0],
+                fixed=tuple(words[1:]),
+                operands="files",
+                least=1,
+                most=1,
+                usage=f"{name} FILE",
+            ),
+        )
+    except CommandRefused:
+        return ()
+
+
+def _names(commands: Sequence[AllowedCommand]) -> set[str]:
+    return {command.name for command in commands}
+
+
+def _environment(settings: object) -> tuple[Environment, str]:
+    """Gives what a task runs in, and the Dockerfile of its image. Raises ImportRefused."""
+    if not isinstance(settings, Mapping) or (settings.keys() - _ENVIRONMENT_KEYS):
+        raise ImportRefused(f"[environment] of task.toml has {', '.join(sorted(_ENVIRONMENT_KEYS))} alone")
+    variables = settings.get("variables", {})
+    words = {key: value for key, value in settings.items() if key != "variables"}
+    if not isinstance(variables, Mapping) or not all(
+        isinstance(value, str) for value in (*words.values(), *variables.values())
+    ):
+        raise ImportRefused("what is said under [environment] of task.toml are texts")
+    dockerfile = words.pop("dockerfile", "")
+    if dockerfile and words.get("image"):
+        raise ImportRefused("[environment] of task.toml has an image or a dockerfile, not both")
+    if "image" in words and not re.fullmatch(r"sha256:[0-9a-f]{64}", words["image"]):
+        raise ImportRefused("the image of [environment] is named by its digest: sha256: and 64 digits")
+    return Environment(**words, variables=dict(variables)), dockerfile
+
+
+def _words(settings: Mapping[str, object], key: str) -> tuple[str, ...]:
+    """Raises ImportRefused."""
+    words = settings.get(key, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+        raise ImportRefused(f'{key} in task.toml is a list of texts, such as ["perl", "{FILE}"]')
+    return tuple(words)
 
 
 def _files(folder: Path) -> dict[str, bytes]:

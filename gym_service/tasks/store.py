@@ -1,4 +1,4 @@
-"""Suites on disk: of repository-level tasks, or of completions.
+"""Suites on disk: of repository-level tasks, in Python or with a test command, or of completions.
 
 SUITE/tasks/NAME.json   a task; of a repository, with hashes in the place of contents
 SUITE/blobs/HASH        a content, under its SHA-256; the tasks of a suite share most of theirs
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from gym_service.tasks import humaneval
+from gym_service.tasks.command import CommandTask
 from gym_service.tasks.completion import CompletionTask
 from gym_service.tasks.environment import Environment
 from gym_service.tasks.importing import ImportRefused
@@ -19,9 +20,11 @@ from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask
 from gym_service.tasks.suites import Catalogue, Task, built_in
 
-StoredTask: TypeAlias = RepositoryTask | CompletionTask
+StoredTask: TypeAlias = RepositoryTask | CompletionTask | CommandTask
 
 _FILES = ("base", "gold", "test_files")
+_OF_PYTEST = ("plain", "roots")
+_OF_COMMAND = ("test_command", "sources")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 """A suite is called as its package is on an index, or nearly as the file that it comes from."""
 
@@ -46,14 +49,14 @@ def known_suites(folder: Path) -> Catalogue:
     return Catalogue({**shipped, **stored}, absent=absent)
 
 
-def check_new_suite(folder: Path, name: str, kind: type[StoredTask]) -> None:
-    """Checks that tasks of a kind may be written as a suite of this name. Raises ImportRefused, DamagedSuite."""
+def check_new_suite(folder: Path, name: str, *kinds: type[StoredTask]) -> None:
+    """Checks that tasks of these kinds may be written as a suite of this name. Raises ImportRefused, DamagedSuite."""
     known = known_suites(folder)
     if name in {*built_in().suites, *known.absent, humaneval.SUITE} or not _NAME.fullmatch(name):
         raise ImportRefused(
             f"a suite cannot be called {name!a} here: choose another --name (a-z, 0-9, dashes)"
         )
-    if not all(isinstance(task, kind) for task in known.suites.get(name, ())):
+    if not all(isinstance(task, kinds) for task in known.suites.get(name, ())):
         raise ImportRefused(f"there is a suite {name} of another kind: choose another --name")
 
 
@@ -73,7 +76,7 @@ def save_task(folder: Path, task: StoredTask) -> Path:
     """Writes a task into the folder of its suite; returns its file."""
     blobs = folder / "blobs"
     blobs.mkdir(parents=True, exist_ok=True)
-    for content in set(task.contents()) if isinstance(task, RepositoryTask) else ():
+    for content in () if isinstance(task, CompletionTask) else set(task.contents()):
         blob = blobs / hashlib.sha256(content).hexdigest()
         if not blob.exists():
             _write(blob, content)
@@ -114,13 +117,19 @@ def _read(path: Path, blobs: Mapping[str, bytes]) -> StoredTask:
         raise DamagedSuite(f"{path} is no task: {error!r}; remove it and make it again") from error
 
 
-def _repository(fields: dict[str, Any], blobs: Mapping[str, bytes]) -> RepositoryTask:
+def _repository(fields: dict[str, Any], blobs: Mapping[str, bytes]) -> RepositoryTask | CommandTask:
     for name in _FILES:
         fields[name] = {key: blobs[value] for key, value in fields[name].items()}
     fields["twins"] = {key: tuple(value) for key, value in fields["twins"].items()}
-    for name in ("fail_to_pass", "pass_to_pass", "plain", "roots"):
-        fields[name] = tuple(fields[name])
     fields["environment"] = Environment.from_json(fields.get("environment", {}))
+    has_command = "test_names" in fields
+    for name in ("fail_to_pass", "pass_to_pass", *(_OF_COMMAND if has_command else _OF_PYTEST)):
+        fields[name] = tuple(fields[name])
+    if has_command:
+        fields["twins"] = {
+            key: tuple(blobs[each] for each in value) for key, value in fields["twins"].items()
+        }
+        return CommandTask(**fields)
     return RepositoryTask(**fields)
 
 

@@ -5,19 +5,28 @@ from typing import TypeAlias
 
 from gym_service.errors import NotFound
 from gym_service.tasks import bugfix, bugfix_large
+from gym_service.tasks.command import CommandInstance, CommandTask
 from gym_service.tasks.completion import CompletionInstance, CompletionTask
+from gym_service.tasks.environment import PLAIN, Environment
 from gym_service.tasks.model import FunctionInstance, FunctionTask, instantiate
 from gym_service.tasks.repository import RepositoryInstance, RepositoryTask
 
-Task: TypeAlias = FunctionTask | RepositoryTask | CompletionTask
-Instance: TypeAlias = FunctionInstance | RepositoryInstance | CompletionInstance
+Task: TypeAlias = FunctionTask | RepositoryTask | CompletionTask | CommandTask
+Instance: TypeAlias = FunctionInstance | RepositoryInstance | CompletionInstance | CommandInstance
 
 
 def open_task(task: Task, seed: str) -> Instance:
     """The task as one episode sees it; the same seed gives the same."""
     if isinstance(task, CompletionTask):
         return CompletionInstance(task)
+    if isinstance(task, CommandTask):
+        return CommandInstance(task)
     return instantiate(task, seed) if isinstance(task, FunctionTask) else RepositoryInstance(task)
+
+
+def environment_of(task: Task) -> Environment:
+    """What the sandboxes of a task are of."""
+    return task.environment if isinstance(task, RepositoryTask | CommandTask) else PLAIN
 
 
 _MAX_LISTED = 30

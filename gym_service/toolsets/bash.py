@@ -8,7 +8,7 @@ A task can allow further commands (`listed.py`).
 
 from collections.abc import Sequence
 
-from gym_service.sandbox.base import Execute, RunPytest, RunPython
+from gym_service.sandbox.base import WORKSPACE, Execute, RunPytest, RunPython
 from gym_service.tasks.commands import AllowedCommand
 from gym_service.toolsets.base import Misuse
 from gym_service.toolsets.listed import Command, NotAllowed, parse_listed
@@ -30,8 +30,8 @@ def allowed_list(extra: Sequence[AllowedCommand] = ()) -> str:
     return ", ".join([ALLOWED, *(command.told for command in extra)])
 
 
-def parse_command(text: str, extra: Sequence[AllowedCommand] = ()) -> Command:
-    """Parses and allows one command; `extra` are those of the task.
+def parse_command(text: str, extra: Sequence[AllowedCommand] = (), *, workspace: str = WORKSPACE) -> Command:
+    """Parses and allows one command; `extra` are those of the task, absolute paths are those of the workspace.
 
     Raises Misuse: parse_error, too_long, command_not_allowed, path_outside_workspace and other kinds of paths.
     """
@@ -41,12 +41,12 @@ def parse_command(text: str, extra: Sequence[AllowedCommand] = ()) -> Command:
         words = _split(text)
         if len(words) > MAX_ARGUMENTS:
             raise Misuse("too_long", f"the command has more than {MAX_ARGUMENTS} arguments")
-        return _parse_words(words, extra)
+        return _parse_words(words, extra, workspace)
     except NotAllowed as error:
         raise _refuse(error.message, extra) from None
 
 
-def _parse_words(words: list[str], extra: Sequence[AllowedCommand]) -> Command:
+def _parse_words(words: list[str], extra: Sequence[AllowedCommand], workspace: str) -> Command:
     # The longest name first: `node --test` is not `node` with an option.
     for listed in sorted(extra, key=lambda each: -len(each.name.split())):
         count = len(listed.name.split())
@@ -55,17 +55,17 @@ def _parse_words(words: list[str], extra: Sequence[AllowedCommand]) -> Command:
     name, arguments = words[0], words[1:]
     match name:
         case "pytest":
-            return _pytest(arguments)
+            return _pytest(arguments, workspace)
         case "python" | "python3":
-            return _python(arguments)
+            return _python(arguments, workspace)
         case "ls":
-            return _ls(arguments)
+            return _ls(arguments, workspace)
         case "cat":
             options, operands = _take_options("cat", arguments, flags="n")
-            files = tuple(workspace_path(path) for path in operands if path != "-")
+            files = tuple(workspace_path(path, workspace) for path in operands if path != "-")
             return Command(Execute(("/bin/cat", *options, "--", *files)), files=files)
         case "grep":
-            return _grep(arguments)
+            return _grep(arguments, workspace)
         case _:
             raise NotAllowed(f"{shown(name)} is not allowed")
 
@@ -128,7 +128,7 @@ def _split(text: str) -> list[str]:
     return words
 
 
-def _pytest(arguments: list[str]) -> Command:
+def _pytest(arguments: list[str], workspace: str) -> Command:
     options: list[str] = []
     paths: list[str] = []
     targets: list[str] = []
@@ -154,7 +154,7 @@ def _pytest(arguments: list[str]) -> Command:
             raise NotAllowed(f"pytest: option {shown(word)} is not allowed")
         else:
             path, separator, test = word.partition("::")
-            inside = workspace_path(path)
+            inside = workspace_path(path, workspace)
             paths.append(inside)
             targets.append(inside + separator + test)
     return Command(RunPytest((*options, *targets)), paths=tuple(paths))
@@ -171,22 +171,22 @@ _PYTEST_VALUES = {
 }
 
 
-def _python(arguments: list[str]) -> Command:
+def _python(arguments: list[str], workspace: str) -> Command:
     if not arguments or not arguments[0].endswith(".py") or arguments[0].startswith("-"):
         raise NotAllowed("python runs a file: python FILE.py [arguments]")
-    path = workspace_path(arguments[0])
+    path = workspace_path(arguments[0], workspace)
     return Command(RunPython((path, *arguments[1:])), files=(path,))
 
 
-def _ls(arguments: list[str]) -> Command:
+def _ls(arguments: list[str], workspace: str) -> Command:
     options, operands = _take_options("ls", arguments, flags="aA1lRrF")
-    paths = tuple(workspace_path(path) for path in operands)
+    paths = tuple(workspace_path(path, workspace) for path in operands)
     # No owner, group or time: they differ between episodes that do the same.
     plain = ("-g", "-o", "--time-style=+") if any("l" in option for option in options) else ()
     return Command(Execute(("/bin/ls", *options, *plain, "--", *paths)), paths=paths)
 
 
-def _grep(arguments: list[str]) -> Command:
+def _grep(arguments: list[str], workspace: str) -> Command:
     options, operands = _take_options("grep", arguments, flags="nivclwxEFPoHhsrRq", values="eABCm")
     recursive = any("r" in option or "R" in option for option in options if option.startswith("-"))
     # -R would follow symlinks out of the workspace; what lies inside, -r finds as well.
@@ -196,7 +196,7 @@ def _grep(arguments: list[str]) -> Command:
         if not operands:
             raise Misuse("parse_error", "grep: the pattern is missing")
         pattern, operands = ["-e", operands[0]], operands[1:]
-    places = tuple(workspace_path(path) for path in operands if path != "-")
+    places = tuple(workspace_path(path, workspace) for path in operands if path != "-")
     if recursive and not places:
         places = (".",)
     job = Execute(("/bin/grep", "--color=never", *options, *pattern, "--", *places))

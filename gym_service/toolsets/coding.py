@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gym_service.sandbox.base import MAX_FILE_BYTES, WORKSPACE, Completed, FileRefused, Sandbox
+from gym_service.sandbox.base import MAX_FILE_BYTES, Completed, FileRefused, Sandbox
+from gym_service.tasks.command import CommandTask
 from gym_service.tasks.commands import AllowedCommand
-from gym_service.tasks.environment import Environment
 from gym_service.tasks.repository import RepositoryTask
-from gym_service.tasks.suites import Instance, Task
+from gym_service.tasks.suites import Instance, Task, environment_of
 from gym_service.toolsets.base import Misuse, Progress, Tool
 from gym_service.toolsets.bash import allowed_list, parse_command
 from gym_service.toolsets.calls import write_calls
@@ -31,11 +31,11 @@ _ACCIDENTS = re.compile(
 """Addresses of objects and numbers of threads, which differ between sandboxes that do the same."""
 
 _NATIVE_SYSTEM = (
-    f"You are a coding agent. The repository is {WORKSPACE}. "
+    "You are a coding agent. The repository is {workspace}. "
     "Repair it with the tools, then answer without a tool call."
 )
 _TEXT_SYSTEM = (
-    f"You repair the repository {WORKSPACE} with tools (? marks what may be left out):\n"
+    "You repair the repository {workspace} with tools (? marks what may be left out):\n"
     "{tools}\n"
     "Write each call as in this example, and end with an answer without a call:\n{example}"
 )
@@ -112,14 +112,15 @@ class Coding:
         return (*self.tools[:-1], _bash_tool(_commands_of(task)))
 
     def turns_for(self, task: Task) -> int:
-        return _REPOSITORY_TURNS if isinstance(task, RepositoryTask) else self.max_turns
+        return _REPOSITORY_TURNS if isinstance(task, RepositoryTask | CommandTask) else self.max_turns
 
     def opening(self, instance: Instance, *, native: bool = False) -> tuple[Message, ...]:
-        system = _NATIVE_SYSTEM
+        workspace = environment_of(instance.task).workspace
+        system = _NATIVE_SYSTEM.format(workspace=workspace)
         if not native:
             # Short: every episode of a small model reads it.
             lines = "\n".join(tool.line for tool in self.tools_for(instance.task))
-            system = _TEXT_SYSTEM.format(tools=lines, example=_EXAMPLE)
+            system = _TEXT_SYSTEM.format(workspace=workspace, tools=lines, example=_EXAMPLE)
         return (Message("system", system), Message("user", instance.request))
 
     def write(self, calls: Sequence[ToolCall]) -> str:
@@ -128,13 +129,15 @@ class Coding:
     async def perform(
         self, call: ToolCall, instance: Instance, progress: Progress, sandbox: Sandbox
     ) -> ToolResult:
-        arguments = call.arguments
+        arguments, workspace = call.arguments, environment_of(instance.task).workspace
         if call.tool == "Bash":
-            command = parse_command(str(arguments["command"]), _commands_of(instance.task))
+            command = parse_command(
+                str(arguments["command"]), _commands_of(instance.task), workspace=workspace
+            )
             return await self._bash(command, arguments.get("timeout"), sandbox)
-        path = workspace_path(str(arguments["file_path"]))
+        path = workspace_path(str(arguments["file_path"]), workspace)
         if path == ".":
-            raise Misuse("is_directory", f"{WORKSPACE} is a folder")
+            raise Misuse("is_directory", f"{workspace} is a folder")
         match call.tool:
             case "Read":
                 return await self._read(
@@ -213,8 +216,7 @@ class Coding:
 
 
 def _commands_of(task: Task) -> tuple[AllowedCommand, ...]:
-    environment = getattr(task, "environment", None)
-    return environment.commands if isinstance(environment, Environment) else ()
+    return environment_of(task).commands
 
 
 def _render(done: Completed, seconds: float, erased: str = "") -> ToolResult:

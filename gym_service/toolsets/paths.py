@@ -11,7 +11,7 @@ _DEVICE = re.compile(r"/{1,2}dev/(?!(?:shm|mqueue)(?:/|$))")
 """What lies in /dev; the two folders in it hold files like any other place outside."""
 
 
-def workspace_path(path: str) -> str:
+def workspace_path(path: str, workspace: str = WORKSPACE) -> str:
     """Gives a path relative to the workspace, `.` for the workspace itself.
 
     Raises Misuse: invalid_path, name_too_long, not_a_regular_file (a device), path_outside_workspace.
@@ -30,14 +30,14 @@ def workspace_path(path: str) -> str:
     if path.startswith("/"):
         if _DEVICE.match(posixpath.normpath(path)):
             raise Misuse("not_a_regular_file", f"{shown(path)} is a device")
-        if path != WORKSPACE and not path.startswith(WORKSPACE + "/"):
-            raise Misuse("path_outside_workspace", f"{shown(path)} is outside {WORKSPACE}")
-        inside = path[len(WORKSPACE) :]
+        if path != workspace and not path.startswith(workspace + "/"):
+            raise Misuse("path_outside_workspace", f"{shown(path)} is outside {workspace}")
+        inside = path[len(workspace) :]
     parts: list[str] = []
     for part in inside.split("/"):
         if part == "..":
             if not parts:
-                raise Misuse("path_outside_workspace", f"{shown(path)} is outside {WORKSPACE}")
+                raise Misuse("path_outside_workspace", f"{shown(path)} is outside {workspace}")
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)

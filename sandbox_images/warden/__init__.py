@@ -17,7 +17,11 @@ wipes, and jobs (with the inputs of hidden tests) are read by the child, never b
 Not covered here: limits on memory, processes and network, which the container sets.
 """
 
+import os
 import sys
 
 MODULES_AT_START = frozenset(sys.modules) - {__name__}
 """What the interpreter loads by itself."""
+
+WORKSPACE = os.environ.get("GYM_WORKSPACE", "/workspace")
+"""The folder that holds the repository. Who starts the warden says which."""

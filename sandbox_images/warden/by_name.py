@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .files import WORKSPACE
+from . import WORKSPACE
 from .graded import Records, add_roots, start_clock, stop_clock
 
 TYPE_CHECKING = False
@@ -44,7 +44,7 @@ def run(functions: list[str], roots: list[str], seconds_each: float) -> int:
 def _import_file(file: str) -> object:
     """Imports a file as part of the package that its folder is, if it is one, like pytest does."""
     folder, base = os.path.split(file)
-    name = base.removesuffix(".py")
+    name = os.path.splitext(base)[0]
     while os.path.isfile(f"{folder}/__init__.py"):
         folder, package = os.path.split(folder)
         name = f"{package}.{name}"

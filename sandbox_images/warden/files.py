@@ -8,9 +8,9 @@ import errno
 import os
 import stat
 
+from . import WORKSPACE
 from .frames import ENTRY, ENTRY_KINDS, Status
 
-WORKSPACE = "/workspace"
 MAX_DEPTH = 64
 """Folders on the way to a file; deeper paths are refused."""
 

@@ -5,15 +5,19 @@ code that is graded shares the process and can write there too, and disarm the l
 for itself, and the run as a whole has its time.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import sys
 
-from .files import WORKSPACE
+from . import WORKSPACE
 
 RESULT_DESCRIPTOR = 3
 """Where records go."""
+JOB_DESCRIPTOR = 4
+"""Where an interpreter of the image finds its job."""
 
 
 class Records:

@@ -1,5 +1,8 @@
 """What a child does once it is the episode: a command, a Python file, calls of one function, or a graded run.
 
+Python runs in this process, where a fork is an interpreter; or where the task names an interpreter of its own image, in
+that (`in_image.py`).
+
 This code runs as the episode. Whatever it reports is only as honest as the code that runs beside it, so it
 reports nothing that decides anything: output is text for the policy, and records are claims that the service holds
 against what never came here, such as the values that it expects.
@@ -12,12 +15,13 @@ import io
 import json
 import os
 import random
+import signal
 import sys
 import types
 from collections.abc import Callable, Mapping
 
-from . import MODULES_AT_START, by_name
-from .graded import RESULT_DESCRIPTOR
+from . import MODULES_AT_START, WORKSPACE, by_name
+from .graded import JOB_DESCRIPTOR, RESULT_DESCRIPTOR
 from .probe import observe
 
 TYPE_CHECKING = False
@@ -25,11 +29,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 EXIT_WARDEN_FAILED = 125
+EXIT_CANNOT_START = 126
+EXIT_NOT_FOUND = 127
 MAX_RESULT_CHARACTERS = 100_000
 """The longest encoded value of one call; a longer one is reported as too large."""
 
 _ENVIRONMENT = {
-    "HOME": "/workspace",
+    "HOME": WORKSPACE,
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -52,7 +58,8 @@ def prepare() -> None:
 
 def wants_result_channel(job: bytes) -> bool:
     """Says whether the output of the job is a channel of records instead of what it prints."""
-    return job.startswith((b'{"kind": "call"', b'{"kind": "by_name"', b'{"kind": "pytest_records"'))
+    kinds = b"call", b"by_name", b"pytest_records", b"in_image"
+    return job.startswith(tuple(b'{"kind": "%s"' % kind for kind in kinds))
 
 
 def wants_pytest(job: memoryview) -> bool:
@@ -62,7 +69,7 @@ def wants_pytest(job: memoryview) -> bool:
 
 def perform(job: bytes, kinds: Mapping[str, Callable[..., int]]) -> int:
     """Carries out a job and returns the exit status."""
-    os.chdir("/workspace")
+    os.chdir(WORKSPACE)
     # The warden's own folder, and its name for the episode's own use.
     del sys.path[0]
     del sys.modules[__package__]
@@ -70,11 +77,28 @@ def perform(job: bytes, kinds: Mapping[str, Callable[..., int]]) -> int:
     # Who draws without a seed of its own draws the same in every sandbox, and is graded twice alike.
     random.seed(0)
     request = json.loads(job)
+    os.environ.update(request.pop("variables", {}))
     return kinds[request.pop("kind")](**request)
 
 
 def _execute(argv: list[str]) -> int:
-    os.execv(argv[0], argv)
+    # Python itself ignores these two, and other programs would inherit that.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
+        return EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_CANNOT_START
+
+
+def _in_image(python: str, job: dict[str, object]) -> int:
+    """Has an interpreter of the image carry out a graded run."""
+    descriptor = os.memfd_create("job", 0)
+    os.write(descriptor, json.dumps(job).encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(descriptor, JOB_DESCRIPTOR)
+    return _execute([python, "-s", f"{os.path.dirname(__file__)}/in_image.py"])
 
 
 def _python(argv: list[str]) -> int:
@@ -102,7 +126,7 @@ def _python(argv: list[str]) -> int:
 def _call(file: str, function: str, arguments: list[list[Any]]) -> int:
     """Calls a function of a file once for each list of arguments; writes one record per call."""
     # Last, so that no file of the submission stands in for a module of the standard library.
-    sys.path.append("/workspace")
+    sys.path.append(WORKSPACE)
     with open(RESULT_DESCRIPTOR, "w", encoding="utf-8") as results:
         try:
             module = types.ModuleType(file.removesuffix(".py"))
@@ -193,6 +217,7 @@ def _prefer_as_victim_of_memory_pressure() -> None:
 
 KINDS: dict[str, Callable[..., int]] = {
     "exec": _execute,
+    "in_image": _in_image,
     "python": _python,
     "call": _call,
     "by_name": by_name.run,

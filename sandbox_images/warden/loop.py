@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from . import files, frames, jobs, privileges, scrub
+from . import WORKSPACE, files, frames, jobs, privileges, scrub
 from .children import Children
 from .frames import Operation, Status
 
@@ -145,15 +145,24 @@ def main() -> None:
     # The workspace holds only what the episode put there.
     sys.dont_write_bytecode = True
     privileges.become_warden()
-    # The runtime gives a tmpfs the mode of the image's folder. An episode may fill these, not own them.
-    os.chmod(files.WORKSPACE, 0o777)
-    os.chmod("/tmp", 0o1777)
+    _open_folders()
     jobs.prepare()
     warden = Warden(requests, answers)
     # What is frozen is not touched by the collector of a child and so stays shared with it.
     gc.collect()
     gc.freeze()
     warden.serve()
+
+
+def _open_folders() -> None:
+    """Lets an episode fill its folders, not own them: the runtime gives a tmpfs the mode of the image's folder."""
+    try:
+        if os.path.realpath(WORKSPACE) != WORKSPACE:
+            sys.exit(f"the workspace {WORKSPACE} is a link to {os.path.realpath(WORKSPACE)}: name that")
+        os.chmod(WORKSPACE, 0o777)
+    except PermissionError:
+        sys.exit(f"a folder above the workspace {WORKSPACE} is closed: let others pass it, `chmod o+x`")
+    os.chmod("/tmp", 0o1777)
 
 
 def _make_buffer(size: int) -> tuple[memoryview, Callable[[], None]]:

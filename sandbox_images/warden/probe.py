@@ -5,6 +5,8 @@ import os
 import resource
 from collections.abc import Callable
 
+from . import WORKSPACE
+
 _CAPABILITY_SETS = {
     "effective_capabilities": "CapEff",
     "permitted_capabilities": "CapPrm",
@@ -19,7 +21,7 @@ _RESOURCES = {
     "locked_memory_bytes": resource.RLIMIT_MEMLOCK,
     "message_queue_bytes": resource.RLIMIT_MSGQUEUE,
 }
-_FOLDERS = {"workspace": "/workspace", "temporary": "/tmp", "shared_memory": "/dev/shm"}
+_FOLDERS = {"workspace": WORKSPACE, "temporary": "/tmp", "shared_memory": "/dev/shm"}
 _FLAGS = {os.ST_NOSUID: "nosuid", os.ST_NODEV: "nodev", os.ST_NOEXEC: "noexec"}
 _CGROUPS = "/sys/fs/cgroup"
 

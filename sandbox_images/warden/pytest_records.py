@@ -1,17 +1,18 @@
-"""A graded run of pytest: the files that are named, in the zygote's general session, by our configuration alone.
+"""A graded run of pytest: the files that are named, by our configuration alone.
 
 pytest is in memory before anything of the repository is read. What the repository says in files of configuration has
 no effect; what it does in a conftest.py has.
 """
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from .files import WORKSPACE
+from . import WORKSPACE
 from .graded import Records, add_roots, start_clock, stop_clock
-from .pytest_session import leave_flat
 
 _OPTIONS = (
     # A file of configuration that says nothing, and nobody can change.
@@ -34,7 +35,6 @@ def run(files: list[str], functions: list[str], roots: list[str], seconds_each: 
     records = Records()
     sys.argv = ["pytest"]
     add_roots(roots)
-    leave_flat()
     recorder = _Recorder(records, frozenset(functions), seconds_each)
     exit_status = int(pytest.main([*_OPTIONS, *(f"{WORKSPACE}/{file}" for file in files)], [recorder]))
     records.end(exit_status)

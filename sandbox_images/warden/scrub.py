@@ -3,7 +3,9 @@
 import os
 import resource
 
-_WRITABLE = tuple(filter(os.path.isdir, ("/workspace", "/tmp", "/dev/shm", "/dev/mqueue")))
+from . import WORKSPACE
+
+_WRITABLE = tuple(filter(os.path.isdir, (WORKSPACE, "/tmp", "/dev/shm", "/dev/mqueue")))
 """A kernel without message queues has no folder for them."""
 _IPC_TABLES = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm")
 _LIMITS = ("RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
