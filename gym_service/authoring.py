@@ -7,8 +7,8 @@ Nothing of the folder is executed here.
 
 import random
 import re
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gym_service.command_authoring import make_command_task
 from gym_service.grading.collection import plain_functions, test_functions
@@ -30,16 +30,13 @@ async def make_task(folder: TaskFolder, grounds: Grounds) -> RepositoryTask | Co
         return await make_command_task(folder, grounds)
     task = _draft(folder, grounds.image_digest)
     hidden, public = (
-        _functions(task, [f"{TEST_FOLDER}/{path}" for path in part])
+        find_functions(task, [f"{TEST_FOLDER}/{path}" for path in part])
         for part in (folder.hidden, folder.public)
     )
     functions = [*hidden, *public]
     rng = random.Random(task.sha256)
-    repaired = graded_tree(task, Submission(dict(task.gold)))
-    able = _functions(task, task.test_files, plain=True)
-    with_gold = await _passing(task, repaired, functions, rng, grounds)
-    without_pytest = await _passing(task, repaired, able, rng, grounds, plain=True)
-    at_start = await _passing(task, graded_tree(task, Submission()), functions, rng, grounds)
+    tried = await try_out(task, functions, rng, grounds)
+    with_gold, at_start = tried.with_gold, tried.at_start
     for name in functions:
         tests = [test for test in with_gold if function_of(test) == name]
         if not tests or not all(with_gold[test] for test in tests):
@@ -49,15 +46,46 @@ async def make_task(folder: TaskFolder, grounds: Grounds) -> RepositoryTask | Co
             raise ImportRefused(f"{name} passes at the start: a hidden test fails there; move it to public/")
         if name in public and not all(passes):
             raise ImportRefused(f"{name} fails at the start: a public test passes there; move it to hidden/")
-    if not any(claims_value(task, name) for name in hidden):
-        raise ImportRefused("no hidden test says what a value is: write one like `assert f(2) == 4`")
-    plain = {function_of(test) for test, passed in without_pytest.items() if passed}
     task = replace(
         task,
         fail_to_pass=tuple(sorted(test for test in with_gold if function_of(test) in hidden)),
         pass_to_pass=tuple(sorted(test for test in with_gold if function_of(test) in public)),
-        plain=tuple(name for name in functions if name in plain),
     )
+    return await turn(task, functions, tried, rng, grounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What tests did in sandboxes, as they are."""
+
+    with_gold: Mapping[str, bool]
+    """Whether a test passed, by its id: of a function with parameters there are several."""
+    at_start: Mapping[str, bool]
+    plain: frozenset[str]
+    """The test functions that pass with the gold without pytest, too."""
+
+
+async def try_out(
+    task: RepositoryTask, functions: Sequence[str], rng: random.Random, grounds: Grounds
+) -> Tried:
+    """Runs the test functions of a draft as grading will run them. Raises ImportRefused, SandboxLost."""
+    repaired = graded_tree(task, Submission(dict(task.gold)))
+    files = {name.partition("::")[0] for name in functions}
+    able = [name for name in find_functions(task, files, plain=True) if name in {*functions}]
+    with_gold = await _passing(task, repaired, functions, rng, grounds)
+    without_pytest = await _passing(task, repaired, able, rng, grounds, plain=True)
+    at_start = await _passing(task, graded_tree(task, Submission()), functions, rng, grounds)
+    plain = {function_of(test) for test, passed in without_pytest.items() if passed}
+    return Tried(with_gold, at_start, frozenset(plain))
+
+
+async def turn(
+    task: RepositoryTask, functions: Sequence[str], tried: Tried, rng: random.Random, grounds: Grounds
+) -> RepositoryTask:
+    """Gives a draft whose tests are chosen its twins. Raises ImportRefused, SandboxLost."""
+    if not any(claims_value(task, name) for name in task.hidden_functions):
+        raise ImportRefused("no hidden test says what a value is: write one like `assert f(2) == 4`")
+    task = replace(task, plain=tuple(name for name in functions if name in tried.plain))
     return replace(task, twins=await find_twins(task, functions, grounds.pool, rng))
 
 
@@ -103,7 +131,7 @@ def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
 async def _passing(
     task: RepositoryTask,
     tree: dict[str, bytes],
-    functions: list[str],
+    functions: Sequence[str],
     rng: random.Random,
     grounds: Grounds,
     *,
@@ -119,7 +147,7 @@ async def _passing(
     return {test: run.passes(test) for run in runs for test in run.outcomes}
 
 
-def _functions(task: RepositoryTask, files: Collection[str], *, plain: bool = False) -> list[str]:
+def find_functions(task: RepositoryTask, files: Collection[str], *, plain: bool = False) -> list[str]:
     """The ids of the test functions in some of the test files. Raises ImportRefused."""
     find = plain_functions if plain else test_functions
     found = []

@@ -25,7 +25,9 @@ _MOST_SHOWN = 10
 """Up to so many files are shown with what is in them."""
 _MOST_SHOWN_BYTES = 4000
 _SPLITS = ("train", "validation", "test")
-_FORMS = ("humaneval", "humanevalfix", "mbpp")
+_ROWS = "swebench"
+_HARBOR_SUITE = "harbor"
+_FORMS = ("humaneval", "humanevalfix", "mbpp", _ROWS)
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -42,13 +44,36 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "import",
         help="take over the tasks of a file, or the task of a folder",
         description="Makes a suite of the tasks in a file, or puts the task of a folder into its suite. All are "
-        "proven; what is not proven is not served. Nothing of them is executed outside a sandbox.",
+        "proven; what is not proven is not served. Nothing of them is executed outside a sandbox, except that a "
+        "folder of Harbor or terminal-bench has the engine build its Dockerfile, whose steps have the network.",
     )
     imported.add_argument(
         "path",
         type=Path,
         metavar="PATH",
-        help="JSON lines, maybe compressed as .gz; or a folder with a task.toml",
+        help="JSON lines, maybe compressed as .gz; or a folder: with a task.toml as `tasks new` writes it, or a "
+        f"task of Harbor (instruction.md) or terminal-bench (task.yaml), as far as it fits; --split, --name and "
+        f"--commands are for these, too, and {_HARBOR_SUITE} is the suite by default",
+    )
+    rows = imported.add_argument_group(
+        f"--as {_ROWS}",
+        "Rows of SWE-bench, as JSON lines or one list. Nothing is downloaded: the repositories and images are "
+        "those that this machine has. A row is refused, and told, where its tests do not do here what it says.",
+    )
+    rows.add_argument(
+        "--repos",
+        type=Path,
+        metavar="FOLDER",
+        help="git clones, as FOLDER/OWNER/NAME or FOLDER/OWNER__NAME; where there is none, /testbed of the row's image",
+    )
+    rows.add_argument(
+        "--images", type=Path, metavar="FILE", help="an object in JSON with an image for each instance_id"
+    )
+    imported.add_argument(
+        "--python",
+        metavar="PATH",
+        help="the interpreter, with pytest, in the images that runs the tests; by default for rows that of SWE-bench's "
+        "images or python3, for a folder of Harbor the gym's own",
     )
     imported.add_argument("--as", dest="form", choices=_FORMS, help="how the lines of a file are written")
     imported.add_argument(
@@ -103,11 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.action == "synthesize":
             return _synthesize(arguments, state)
         if arguments.action == "import":
-            return (
-                _import_folder(arguments, state)
-                if arguments.path.is_dir()
-                else _import_file(arguments, state)
-            )
+            return _import(arguments, state)
         if arguments.action == "new":
             return _new(arguments.path, with_command=arguments.with_command)
         if arguments.action == "show":
@@ -121,6 +142,125 @@ def run(arguments: argparse.Namespace) -> int:
     except (NotFound, DamagedSuite, SdistError, ImportRefused, CommandRefused) as error:
         print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 2
+
+
+def _import(arguments: argparse.Namespace, state: StateFolder) -> int:
+    from gym_service.tasks.harbor import is_harbor
+
+    if is_harbor(arguments.path):
+        return _import_harbor(arguments, state)
+    if arguments.path.is_dir():
+        _check_unused(arguments, "repos", "images", "python")
+        return _import_folder(arguments, state)
+    if arguments.form == _ROWS:
+        return _import_rows(arguments, state)
+    _check_unused(arguments, "repos", "images", "python")
+    return _import_file(arguments, state)
+
+
+def _import_harbor(arguments: argparse.Namespace, state: StateFolder) -> int:
+    from gym_service import harbor_authoring, proof
+    from gym_service.sandbox import image_files
+    from gym_service.sandbox.base import EnvironmentRefused
+    from gym_service.tasks.harbor import read_harbor
+    from gym_service.tasks.importing import ImportRefused
+    from gym_service.tasks.model import Split
+    from gym_service.tasks.ready_commands import read_command_file
+    from gym_service.tasks.repository import RepositoryTask
+    from gym_service.tasks.store import check_new_suite, save_task
+
+    if arguments.form:
+        raise ImportRefused("--as is for files: a folder is known by what lies in it")
+    _check_unused(arguments, "repos", "images")
+    commands = read_command_file(arguments.commands) if arguments.commands else ()
+    folder = read_harbor(arguments.path)
+    suite = arguments.name or _HARBOR_SUITE
+    check_new_suite(state.suites, suite, RepositoryTask)
+    split = Split(arguments.split or "test")
+
+    async def make(engine: "DockerEngine") -> int:
+        try:
+            name = folder.image or await asyncio.to_thread(
+                image_files.build, folder.context, folder.not_for_image
+            )
+            with image_files.open_image(name, f"{state.owner}-tasks") as image:
+                draft, shell = harbor_authoring.draft_task(
+                    folder, image, arguments.python or "", suite, split, engine.facts.image_digest
+                )
+            draft = replace(draft, environment=replace(draft.environment, commands=commands))
+            async with proof.open_grounds(engine) as grounds:
+                task = await harbor_authoring.make_task(draft, shell, folder, grounds)
+        except (ImportRefused, EnvironmentRefused) as error:
+            _say(_printable(f"refused: {error}"))
+            return 1
+        if not await _prove([task], state, engine):
+            return 1
+        save_task(state.suites / suite, task)
+        _say(f"{task.task_id} is in {state.suites / suite}")
+        return 0
+
+    return _with_engine(make, state)
+
+
+def _import_rows(arguments: argparse.Namespace, state: StateFolder) -> int:
+    from gym_service import proof, swebench_authoring
+    from gym_service.sandbox.base import EnvironmentRefused
+    from gym_service.tasks.importing import ImportRefused, suite_name
+    from gym_service.tasks.model import Split
+    from gym_service.tasks.ready_commands import read_command_file
+    from gym_service.tasks.repository import RepositoryTask
+    from gym_service.tasks.store import check_new_suite, drop_other_sources, save_task
+    from gym_service.tasks.swebench import read_rows
+
+    if arguments.repos is None:
+        raise ImportRefused(f"--as {_ROWS} needs --repos, the folder with the git clones")
+    suite = arguments.name or suite_name(arguments.path.name)
+    check_new_suite(state.suites, suite, RepositoryTask)
+    found = read_rows(arguments.path, arguments.images)
+    place = swebench_authoring.Place(suite, Split(arguments.split or "test"), found.source)
+    folder = state.suites / suite
+    owner = f"{state.owner}-tasks"
+    commands = read_command_file(arguments.commands) if arguments.commands else ()
+
+    async def make(engine: "DockerEngine") -> int:
+        book = proof.ProofBook(state.proofs, engine.facts.image_digest, engine.image_of)
+        refused = list(found.refused)
+        kept: list[proof.Proof] = []
+        async with proof.open_grounds(engine) as grounds:
+            for done, row in enumerate(found.rows, start=1):
+                try:
+                    tree, environment = await asyncio.to_thread(
+                        swebench_authoring.read_source, row, arguments.repos, arguments.python or "", owner
+                    )
+                    environment = replace(environment, commands=commands)
+                    task = await swebench_authoring.make_task(row, tree, environment, place, grounds)
+                    proven = await proof.prove(task, grounds)
+                    if proven.faults:
+                        raise ImportRefused("; ".join(proven.faults))
+                    if not kept:
+                        drop_other_sources(folder, found.source)
+                    save_task(folder, task)
+                    book.add([proven])
+                    kept.append(proven)
+                except (ImportRefused, EnvironmentRefused) as error:
+                    refused.append(f"{row.label}: {error}")
+                _show_progress(done, len(found.rows))
+        print(proof.table(kept))
+        for line in refused:
+            print(_printable(f"refused: {line}"))
+        if kept:
+            _say(f"The tasks are the suite {suite}, in {folder}; a gym serves them from its next start")
+        return 1 if refused else 0
+
+    return _with_engine(make, state)
+
+
+def _check_unused(arguments: argparse.Namespace, *names: str) -> None:
+    from gym_service.tasks.importing import ImportRefused
+
+    for name in names:
+        if getattr(arguments, name):
+            raise ImportRefused(f"--{name} goes with --as {_ROWS}")
 
 
 def _check(suite: "Sequence[Task]", state: StateFolder) -> int:

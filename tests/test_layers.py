@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 SERVICE_FLOORS = [
     {"__main__"},
     {"task_commands", "evaluate_command", "record_check"},
+    {"swebench_authoring", "harbor_authoring"},
     {"authoring"},
     {"synthesis", "command_authoring", "control", "server"},
     {"proof", "listener"},

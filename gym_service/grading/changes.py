@@ -117,7 +117,8 @@ def _check(task: RepositoryTask | CommandTask, entries: Sequence[FileEntry]) -> 
         if entry.kind == "other":
             raise Refused(f"{_shown(entry.path)} is no regular file")
         if entry.kind == "file" and task.is_source(entry.path):
-            if entry.mode & 0o7111:
+            # Where any file may be a source, a program may be one; it crosses without being executable.
+            if entry.mode & (0o7000 if task.sources == "all" else 0o7111):
                 raise Refused(f"{_shown(entry.path)} has the mode {entry.mode:o}")
             if entry.size_bytes > max(MAX_FILE_BYTES, len(task.base.get(entry.path, b""))):
                 raise Refused(f"too large: {_shown(entry.path)}")

@@ -120,7 +120,7 @@ class _Plan:
 def _plan_round(task: RepositoryTask, drawn: Round, rng: random.Random, seconds_each: float) -> _Plan:
     jobs: list[RunTests | RunChecks] = []
     names: dict[str, str] = {}
-    files: dict[str, bytes] = {}
+    files = dict(task.test_data)
     by_name: list[str] = []
     with_pytest: list[str] = []
     for path, source in sorted(task.test_files.items()):

@@ -51,6 +51,16 @@ class ImportRefused(Exception):
 
 def read_file(path: Path, form: str, suite: str, split: Split) -> Imported:
     """Reads the tasks of a file; `form` is one of FORMS. Raises ImportRefused."""
+    text, source = read_text(path)
+    imported = _read_lines(text, form, {"suite": suite, "split": split, "source": source})
+    if not imported.tasks:
+        first = next(iter(imported.refused), "it is empty")
+        raise ImportRefused(f"{path} holds no task as --as {form} wants it: {first}")
+    return imported
+
+
+def read_text(path: Path) -> tuple[str, str]:
+    """The text of a file, maybe compressed as .gz, and what names the file and its content. Raises ImportRefused."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -60,15 +70,9 @@ def read_file(path: Path, form: str, suite: str, split: Split) -> Imported:
                 unpacked = packed.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES or len(unpacked) > _MAX_BYTES:
             raise ImportRefused(f"{path} holds more than {_MAX_BYTES >> 20} MiB")
-        text = unpacked.decode()
+        return unpacked.decode(), f"{path.name} sha256:{hashlib.sha256(content).hexdigest()}"
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ImportRefused(f"{path} cannot be read: {error}") from error
-    source = f"{path.name} sha256:{hashlib.sha256(content).hexdigest()}"
-    imported = _read_lines(text, form, {"suite": suite, "split": split, "source": source})
-    if not imported.tasks:
-        first = next(iter(imported.refused), "it is empty")
-        raise ImportRefused(f"{path} holds no task as --as {form} wants it: {first}")
-    return imported
 
 
 def _read_lines(text: str, form: str, place: Mapping[str, Any]) -> Imported:
@@ -96,12 +100,18 @@ def suite_name(file_name: str) -> str:
 
 
 def _task(row: Mapping[str, Any], form: str, place: Mapping[str, Any]) -> CompletionTask:
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(row.get("task_id", ""))).strip("-")
-    if not name:
-        raise ValueError("it has no task_id")
-    if len(name) > _MAX_ID_CHARACTERS:
-        raise ValueError(f"its task_id has more than {_MAX_ID_CHARACTERS} characters")
+    name = task_name(row, "task_id")
     return CompletionTask(task_id=f"{place['suite']}/{name}", **place, **FORMS[form](row))
+
+
+def task_name(row: Mapping[str, Any], key: str) -> str:
+    """What a row calls its task, as the last part of an id. Raises ValueError."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(row.get(key, ""))).strip("-")
+    if not name:
+        raise ValueError(f"it has no {key}")
+    if len(name) > _MAX_ID_CHARACTERS:
+        raise ValueError(f"its {key} has more than {_MAX_ID_CHARACTERS} characters")
+    return name
 
 
 def _humaneval(row: Mapping[str, Any]) -> dict[str, Any]:

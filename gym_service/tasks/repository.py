@@ -7,9 +7,11 @@ base tree is what it was when it is graded.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Literal
 
 from gym_service.tasks.environment import Environment
 from gym_service.tasks.model import Split
@@ -23,6 +25,14 @@ PROTECTED_NAMES = frozenset(
     }
 )  # fmt: skip
 """Files that say how tests run; a submission's own are never graded with."""
+
+
+_TEST_MODULE = re.compile(r"(.*/)?(test_[^/]*|[^/]*_test)\.py")
+
+
+def is_test_module(path: str) -> bool:
+    """Whether pytest takes a file for one with tests, by its name."""
+    return _TEST_MODULE.fullmatch(path) is not None
 
 
 def function_of(test_id: str) -> str:
@@ -70,6 +80,8 @@ class RepositoryTask:
     """Whether the same files always get the same verdict."""
     environment: Environment = field(default_factory=Environment)
     """What it runs in."""
+    sources: Literal["python", "all"] = "python"
+    """What a submission may change: the packages and modules, or whatever is no test and no configuration."""
 
     @property
     def hidden_functions(self) -> tuple[str, ...]:
@@ -97,6 +109,16 @@ class RepositoryTask:
         """The folders of the test files; all that lies in them is the task's own."""
         return frozenset(path.rpartition("/")[0] for path in self.test_files if "/" in path)
 
+    @cached_property
+    def test_data(self) -> Mapping[str, bytes]:
+        """Of the test files those that hold no tests, but what tests need: gradings have them as they are."""
+        holders = {test.partition("::")[0] for test in (*self.fail_to_pass, *self.pass_to_pass)}
+        return {
+            path: content
+            for path, content in self.test_files.items()
+            if not is_test_module(path) and path not in holders
+        }
+
     def is_protected(self, path: str) -> bool:
         """Whether a path belongs to tests or configuration, which stay as they are in the base tree."""
         name = path.rpartition("/")[2]
@@ -106,7 +128,11 @@ class RepositoryTask:
     def is_source(self, path: str) -> bool:
         """Whether a path is one that a submission may change."""
         inside = any(path == name or path.startswith(f"{name}/") for name in self.source_names)
-        return inside and not self.is_protected(path) and "__pycache__" not in path.split("/")
+        return (
+            (inside or self.sources == "all")
+            and not self.is_protected(path)
+            and "__pycache__" not in path.split("/")
+        )
 
     @cached_property
     def sha256(self) -> str:
@@ -114,8 +140,12 @@ class RepositoryTask:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> dict[str, object]:
-        """The task as plain data, with the hash of each file in the place of its content."""
-        return {each.name: as_plain(getattr(self, each.name)) for each in fields(self)}
+        """The task as plain data, with the hash of each file in the place of its content.
+
+        Without `sources` where these are as always, as tasks were hashed before they could be others.
+        """
+        plain = {each.name: as_plain(getattr(self, each.name)) for each in fields(self)}
+        return plain if self.sources != "python" else {key: plain[key] for key in plain if key != "sources"}
 
     def contents(self) -> Iterable[bytes]:
         """The contents of all files."""
