@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -41,6 +41,9 @@ _MOST_HIDDEN = 12
 _MOST_PUBLIC = 60
 """Test functions that run beside the hidden ones, so that a grading stays a matter of a second."""
 _MOST_SITES = 3
+"""Places at which a test is turned."""
+_MOST_TRIES = 4
+"""How often a place is tried: the other value that is drawn there can be the one that the faulty sources give."""
 _FAULTS_PER_TASK = 8
 """Faults that are tried for each task that is asked for, before the package counts as having too few."""
 
@@ -295,29 +298,34 @@ async def find_twins(
     task: RepositoryTask, functions: Sequence[str], pool: Pool, rng: random.Random
 ) -> dict[str, tuple[int, ...]]:
     """Finds the places at which a test, turned, fails with the gold patch and in the base tree."""
-    sites: dict[str, list[int]] = {}
+    untried: dict[str, list[int]] = {}
     for function in functions:
         path, _, name = function.partition("::")
         places = list(range(count_sites(task.test_files[path].decode(), name.replace("::", "."))))
         rng.shuffle(places)
-        sites[function] = places[:_MOST_SITES]
+        untried[function] = places[:_MOST_SITES]
     found: dict[str, list[int]] = defaultdict(list)
+    tries: Counter[tuple[str, int]] = Counter()
     trees = (graded_tree(task, Submission(dict(task.gold))), graded_tree(task, Submission()))
-    for number in range(_MOST_SITES):
-        roles: dict[str, Role] = {name: each[number] for name, each in sites.items() if number < len(each)}
-        if not roles:
-            break
-        runs = [
-            run for tree in trees for run in await run_all(pool, task, tree, roles, rng, plain=task.plain)
+    while roles := {name: sites.pop(0) for name, sites in untried.items() if sites}:
+        fails_repaired, fails_faulty = [
+            _failing(await run_all(pool, task, tree, roles, rng, plain=task.plain)) for tree in trees
         ]
-        failed = [
-            {function_of(test) for test, out in run.outcomes.items() if out == "failed"} for run in runs
-        ]
-        passed = {function_of(test) for run in runs for test in run.outcomes if run.passes(test)}
         for name, site in roles.items():
-            if name not in passed and sum(name in each for each in failed) == len(trees):
-                found[name].append(int(site or 0))
+            tries[name, site] += 1
+            if name in fails_repaired and name in fails_faulty:
+                found[name].append(site)
+            elif name in fails_repaired and tries[name, site] < _MOST_TRIES:
+                untried[name].append(site)
     return {name: tuple(sorted(each)) for name, each in sorted(found.items())}
+
+
+def _failing(runs: Sequence[Run]) -> set[str]:
+    """The test functions of which some test fails and none passes."""
+    failed = {
+        function_of(test) for run in runs for test, outcome in run.outcomes.items() if outcome == "failed"
+    }
+    return failed - {function_of(test) for run in runs for test in run.outcomes if run.passes(test)}
 
 
 def _can_be_read(content: bytes) -> bool:
