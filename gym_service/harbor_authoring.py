@@ -86,7 +86,10 @@ async def make_task(
     seen = {function_of(test) for test in tried.with_gold}
     failing = [test for test, passed in tried.with_gold.items() if not passed]
     if wrong := [*failing, *(name for name in functions if name not in seen)]:
-        raise ImportRefused(f"{wrong[0]} does not pass with what the solution leaves in the workspace")
+        raise ImportRefused(
+            f"{wrong[0]} does not pass with what the solution leaves in the workspace (do the tests need what is not "
+            "installed? --python names an interpreter of the image, with pytest)"
+        )
     task = replace(
         task,
         fail_to_pass=tuple(sorted(test for test in tried.with_gold if not tried.at_start.get(test))),

@@ -40,16 +40,20 @@ class Place:
     """Names the file and its content."""
 
 
-def read_source(row: Row, repos: Path, python: str, owner: str) -> tuple[dict[str, bytes], Environment]:
+def read_source(
+    row: Row, repos: Path | None, python: str, owner: str
+) -> tuple[dict[str, bytes], Environment]:
     """The files of a row's commit, from its clone or else out of its image, and what they run in.
 
-    `python` is the interpreter of the images; empty to look for one. Raises ImportRefused, SandboxLost.
+    `repos` are the clones; None for none. `python` is the interpreter of the images; empty to look for one.
+    Raises ImportRefused, SandboxLost.
     """
-    clone = find_clone(repos, row.repo)
+    clone = find_clone(repos, row.repo) if repos else None
     tree = read_commit(clone, row.base_commit) if clone else {}
     if not row.image:
         if clone is None:
-            raise ImportRefused(f"there is no clone {repos / row.repo}, nor an image in the row")
+            place = repos / row.repo if repos else "of it, because no --repos is given"
+            raise ImportRefused(f"there is no clone {place}, nor an image in the row")
         return tree, Environment()
     with open_image(row.image, owner) as image:
         environment = _environment(image, python)

@@ -64,7 +64,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--repos",
         type=Path,
         metavar="FOLDER",
-        help="git clones, as FOLDER/OWNER/NAME or FOLDER/OWNER__NAME; where there is none, /testbed of the row's image",
+        help="git clones, as FOLDER/OWNER/NAME or FOLDER/OWNER__NAME; for a row without one, /testbed of its image",
     )
     rows.add_argument(
         "--images", type=Path, metavar="FILE", help="an object in JSON with an image for each instance_id"
@@ -146,10 +146,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _import(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service.tasks.harbor import is_harbor
+    from gym_service.tasks.importing import ImportRefused
 
+    if not arguments.path.exists():
+        raise ImportRefused(f"there is no {arguments.path}: name a file or a folder")
     if is_harbor(arguments.path):
         return _import_harbor(arguments, state)
     if arguments.path.is_dir():
+        if not (arguments.path / "task.toml").is_file():
+            raise ImportRefused(
+                f"{arguments.path} is no task: it has no task.toml, nor an instruction.md (Harbor) or a task.yaml "
+                "(terminal-bench); `tasks new FOLDER` writes one to start from"
+            )
         _check_unused(arguments, "repos", "images", "python")
         return _import_folder(arguments, state)
     if arguments.form == _ROWS:
@@ -212,8 +220,8 @@ def _import_rows(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service.tasks.store import check_new_suite, drop_other_sources, save_task
     from gym_service.tasks.swebench import read_rows
 
-    if arguments.repos is None:
-        raise ImportRefused(f"--as {_ROWS} needs --repos, the folder with the git clones")
+    if arguments.repos and not arguments.repos.is_dir():
+        raise ImportRefused(f"--repos {arguments.repos} is no folder: name the one with the git clones")
     suite = arguments.name or suite_name(arguments.path.name)
     check_new_suite(state.suites, suite, RepositoryTask)
     found = read_rows(arguments.path, arguments.images)
@@ -260,7 +268,8 @@ def _check_unused(arguments: argparse.Namespace, *names: str) -> None:
 
     for name in names:
         if getattr(arguments, name):
-            raise ImportRefused(f"--{name} goes with --as {_ROWS}")
+            harbor = " and with folders of Harbor" if name == "python" else ""
+            raise ImportRefused(f"--{name} goes with --as {_ROWS}{harbor}")
 
 
 def _check(suite: "Sequence[Task]", state: StateFolder) -> int:

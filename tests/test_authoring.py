@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -29,6 +31,27 @@ def test_the_example_is_read_with_all_its_parts(folder):
     assert read.repo.keys() == {"prices.py", "pytest.ini"}
     assert read.gold.keys() == {"prices.py"}
     assert (read.public.keys(), read.hidden.keys()) == ({"test_total.py"}, {"test_discount.py"})
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("empty", "it has no task.toml, nor an instruction.md"), ("none", "there is no ")]
+)
+def test_what_holds_no_task_is_refused_with_what_a_task_is_known_by(tmp_path, path, reason):
+    (tmp_path / "empty").mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "gym_service",
+        "--state-folder",
+        str(tmp_path / "state"),
+        "tasks",
+        "import",
+    ]
+
+    done = subprocess.run([*command, str(tmp_path / path)], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 2
+    assert reason in done.stderr
 
 
 def test_no_folder_is_written_over(folder):

@@ -404,7 +404,7 @@ def test_a_command_that_the_author_describes_goes_before_the_test_command(folder
         (
             'sources = ["*.pm"]',
             'sources = ["*.pm"]\n[environment]\npyton = "x"',
-            "has dockerfile, image, python",
+            "has pyton; there is dockerfile, image, python",
         ),
         ('sources = ["*.pm"]', 'sources = ["*.pm"]\n[environment]\nvariables = 5', "are texts"),
     ],
@@ -438,6 +438,16 @@ async def test_a_file_that_does_not_belong_there_is_refused(folder, path, text, 
 
     with pytest.raises(ImportRefused, match=reason):
         await authoring.make_task(read_folder(folder), NO_GROUNDS)
+
+
+@pytest.mark.parametrize("dockerfile", ["../Dockerfile", "/etc/Dockerfile", "there/Dockerfile"])
+def test_a_dockerfile_outside_of_the_folder_is_refused(folder, dockerfile):
+    (folder / "there").symlink_to("/etc")
+    with (folder / "task.toml").open("a") as file:
+        file.write(f'[environment]\ndockerfile = "{dockerfile}"\n')
+
+    with pytest.raises(ImportRefused, match="lies outside of the task's folder"):
+        read_folder(folder)
 
 
 async def test_a_dockerfile_that_nobody_built_is_not_passed_over(folder):

@@ -244,6 +244,7 @@ async def test_each_that_tried_something_is_named_in_table_lines_report_and_shee
     assert sorted(each["sample_index"] for each in review["anomalies"]["tried"]) == [1, 2, 3, 4]
     assert re.findall(r'<td class="number">(\d+)</td>', table) == ["1", "2", "3", "4"]
     assert re.search(r"[a-z]+\.py:3: os\._exit\(0\)", table)
+    assert "in Python alone" in table
 
 
 async def test_signs_change_no_verdict_and_who_has_such_as_honest_code_has_is_named_apart(gym, capsys):

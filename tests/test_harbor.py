@@ -129,7 +129,7 @@ def test_an_image_may_be_named_in_the_place_of_a_dockerfile(folder):
 @pytest.mark.parametrize(
     ("path", "text", "reason"),
     [
-        ("task.toml", "x = ", "cannot be read"),
+        ("task.toml", "x = ", r"^task\.toml cannot be read"),
         ("task.toml", "environment = 3", "environment is no table"),
         ("task.toml", "[[steps]]\nname = 'a'", "several steps"),
         ("task.toml", "[environment]\ngpus = 1", "needs a GPU"),

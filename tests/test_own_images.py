@@ -98,9 +98,10 @@ async def test_a_python_that_is_started_again_is_the_warden_s_own(engine):
     assert seen == "42\n"
 
 
-async def test_every_wall_holds_on_an_image_of_one_program(engine):
+@pytest.mark.parametrize("workspace", ["/srv/app", "/root"])
+async def test_every_wall_holds_on_an_image_of_one_program(engine, workspace):
     surroundings = Surroundings(engine)
-    environment = Environment(one_program(), "/srv/app")
+    environment = Environment(one_program(), workspace)
     assert surroundings.isolation_of(environment) is None
 
     await surroundings.open(environment)

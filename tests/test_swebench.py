@@ -317,9 +317,8 @@ def test_a_row_with_an_image_and_no_clone_is_proven_in_that_image(tmp_path, imag
     rows = [FULL, changed("neither")]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "images.json").write_text(json.dumps({"acme__shop-1": image}))
-    (tmp_path / "none").mkdir()
     (tmp_path / "commands.toml").write_text('commands = ["head"]')
-    options = ("--repos", str(tmp_path / "none"), "--images", str(tmp_path / "images.json"))
+    options = ("--images", str(tmp_path / "images.json"))
     options += ("--commands", str(tmp_path / "commands.toml"))
 
     done = imported(tmp_path, *options)
@@ -359,9 +358,9 @@ def imported(tmp_path, *options):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--as", "swebench"), "needs --repos"),
+        (("--as", "swebench", "--repos", "nowhere"), "--repos nowhere is no folder"),
         (("--as", "mbpp", "--repos", "."), "--repos goes with --as swebench"),
-        (("--as", "mbpp", "--python", "/x"), "--python goes with --as swebench"),
+        (("--as", "mbpp", "--python", "/x"), "--python goes with --as swebench and with folders of Harbor"),
     ],
 )
 def test_an_option_that_has_no_effect_is_refused(tmp_path, options, reason):

@@ -163,7 +163,8 @@ def _tried(summary: Summary) -> str:
         if possible
         else ""
     )
-    return f"<h2>What submissions tried</h2>{found}{others}"
+    scope = "<p>Code is read for signs in Python alone: of other languages there is what grading saw.</p>"
+    return f"<h2>What submissions tried</h2>{found}{scope}{others}"
 
 
 def _signs(rows: Sequence[Row]) -> str:

@@ -232,6 +232,7 @@ _ROOT = """
 import errno, os
 seen = set()
 for folder in ("/", "/etc", "/usr/bin", "/usr/lib/python3", "/opt/gym/warden", "/var/tmp", "/root", "/home"):
+    if folder == os.getcwd(): continue  # The workspace of an image can be one of these.
     try: os.close(os.open(f"{folder}/new", os.O_CREAT | os.O_WRONLY)); seen.add("written")
     except OSError as error: seen.add(errno.errorcode[error.errno])
 for path in ("/proc/sys/kernel/hostname", "/proc/sys/fs/inotify/max_user_instances", "/etc/passwd", "/etc/hosts"):

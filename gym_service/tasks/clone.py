@@ -120,5 +120,6 @@ def _git(store: Path, arguments: Sequence[str], wanted: bytes, most_bytes: int) 
         if process.returncode != 0:
             errors.seek(0)
             said = errors.read(300).decode(errors="replace").strip()
-            raise ImportRefused(f"git does not read it from {store}: {said or 'it takes too long'}")
+            hint = " (is the clone whole, and up to date?)" if said else ""
+            raise ImportRefused(f"git does not read it from {store}: {said or 'it takes too long'}{hint}")
         return answer

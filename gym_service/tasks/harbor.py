@@ -100,7 +100,10 @@ def paths_outside(tests: Mapping[str, bytes], workspace: str) -> Iterator[tuple[
 
 
 def _read_harbor(folder: Path, files: Mapping[str, bytes], texts: Mapping[str, str]) -> HarborFolder:
-    settings = tomllib.loads(_text(texts, "task.toml"))
+    try:
+        settings = tomllib.loads(_text(texts, "task.toml"))
+    except tomllib.TOMLDecodeError as error:
+        raise ImportRefused(f"task.toml cannot be read: {error}") from error
     environment, verifier = (_table(settings, each) for each in ("environment", "verifier"))
     if settings.get("steps") or settings.get("multi_step_reward_strategy"):
         raise ImportRefused("it has several steps: a task here is one request")

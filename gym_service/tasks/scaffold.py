@@ -100,6 +100,11 @@ def read_folder(folder: Path) -> TaskFolder:
         if not parts[name]:
             raise ImportRefused(f"{folder / name} holds no file")
     environment, dockerfile = _environment(settings.get("environment", {}))
+    # What lies beside it is given to its steps: nothing of this machine but the task's own folder.
+    if not (folder / dockerfile).resolve().is_relative_to(folder.resolve()):
+        raise ImportRefused(
+            f"the dockerfile {dockerfile!a} of [environment] lies outside of the task's folder"
+        )
     test_command = _words(settings, "test_command")
     commands += tuple(each for each in _own_command(test_command) if each.name not in _names(commands))
     read = TaskFolder(
@@ -165,8 +170,13 @@ def _names(commands: Sequence[AllowedCommand]) -> set[str]:
 
 def _environment(settings: object) -> tuple[Environment, str]:
     """Gives what a task runs in, and the Dockerfile of its image. Raises ImportRefused."""
-    if not isinstance(settings, Mapping) or (settings.keys() - _ENVIRONMENT_KEYS):
-        raise ImportRefused(f"[environment] of task.toml has {', '.join(sorted(_ENVIRONMENT_KEYS))} alone")
+    if not isinstance(settings, Mapping):
+        raise ImportRefused("environment in task.toml is a table: [environment]")
+    if unknown := settings.keys() - _ENVIRONMENT_KEYS:
+        raise ImportRefused(
+            f"[environment] of task.toml has {', '.join(sorted(unknown))}; there is "
+            f"{', '.join(sorted(_ENVIRONMENT_KEYS))}"
+        )
     variables = settings.get("variables", {})
     words = {key: value for key, value in settings.items() if key != "variables"}
     if not isinstance(variables, Mapping) or not all(
@@ -177,7 +187,10 @@ def _environment(settings: object) -> tuple[Environment, str]:
     if dockerfile and words.get("image"):
         raise ImportRefused("[environment] of task.toml has an image or a dockerfile, not both")
     if "image" in words and not re.fullmatch(r"sha256:[0-9a-f]{64}", words["image"]):
-        raise ImportRefused("the image of [environment] is named by its digest: sha256: and 64 digits")
+        raise ImportRefused(
+            "the image of [environment] is named by its digest, sha256: and 64 digits: that which "
+            "`docker inspect -f '{{.Id}}' NAME` prints"
+        )
     return Environment(**words, variables=dict(variables)), dockerfile
 
 
