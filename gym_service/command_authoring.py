@@ -54,8 +54,8 @@ async def make_command_task(folder: TaskFolder, grounds: Grounds) -> CommandTask
 
 
 _HOW_TWINS = (
-    "write claims with plain numbers or texts, such as `is(f(2), 4)`, in tests that print what they got; or write "
-    "twins, in twins/SET/ by the same path, with another value in one line"
+    "write claims with plain numbers or texts, such as `is(f(2), 4)`, that fail at the start, in tests that print what "
+    "they got; or write twins, in twins/SET/ by the same path, with another value in one line"
 )
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from gym_service.config import ServiceConfig
 from gym_service.grading.changes import take_changes
 from gym_service.grading.collection import read_tests
-from gym_service.grading.command_twins import fails_alike, is_twin
+from gym_service.grading.command_twins import is_twin, run_as_it_is
 from gym_service.grading.completion import BrokenTask
 from gym_service.grading.grader import Grader, grader_version
 from gym_service.grading.image_check import ImageCheck, check_image
@@ -238,9 +238,9 @@ async def _command_claims(task: CommandTask, found: ImageCheck, grounds: Grounds
     lend = partial(grounds.pool.lend, task.environment)
     claims = await _tree_claims(CommandInstance(task), found, grounds)
     for path in task.fail_to_pass:
-        alike = await fails_alike(lend, task, path)
+        usual = await run_as_it_is(lend, task, path)
         claims.append((f"{path} has no twin", bool(task.twins[path])))
-        seen = [is_twin(lend, task, path, each, fails_like_no_program=alike) for each in task.twins[path]]
+        seen = [is_twin(lend, task, path, each, usual) for each in task.twins[path]]
         by_sources = all(await asyncio.gather(*seen))
         claims.append((f"a twin of {path} does not fail with the gold by what the sources do", by_sources))
     enough = sum(map(len, task.twins.values())) >= MIN_GUESSES

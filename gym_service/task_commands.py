@@ -169,7 +169,7 @@ def _import(arguments: argparse.Namespace, state: StateFolder) -> int:
 def _import_harbor(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service import harbor_authoring, proof
     from gym_service.sandbox import image_files
-    from gym_service.sandbox.base import EnvironmentRefused
+    from gym_service.sandbox.base import EnvironmentRefused, FileRefused
     from gym_service.tasks.harbor import read_harbor
     from gym_service.tasks.importing import ImportRefused
     from gym_service.tasks.model import Split
@@ -198,6 +198,9 @@ def _import_harbor(arguments: argparse.Namespace, state: StateFolder) -> int:
             draft = replace(draft, environment=replace(draft.environment, commands=commands))
             async with proof.open_grounds(engine) as grounds:
                 task = await harbor_authoring.make_task(draft, shell, folder, grounds)
+        except FileRefused as error:
+            _say(f"refused: a sandbox does not take its files: {error.kind}")
+            return 1
         except (ImportRefused, EnvironmentRefused) as error:
             _say(_printable(f"refused: {error}"))
             return 1
@@ -212,7 +215,7 @@ def _import_harbor(arguments: argparse.Namespace, state: StateFolder) -> int:
 
 def _import_rows(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service import proof, swebench_authoring
-    from gym_service.sandbox.base import EnvironmentRefused
+    from gym_service.sandbox.base import EnvironmentRefused, FileRefused, SandboxLost
     from gym_service.tasks.importing import ImportRefused, suite_name
     from gym_service.tasks.model import Split
     from gym_service.tasks.ready_commands import read_command_file
@@ -252,6 +255,12 @@ def _import_rows(arguments: argparse.Namespace, state: StateFolder) -> int:
                     kept.append(proven)
                 except (ImportRefused, EnvironmentRefused) as error:
                     refused.append(f"{row.label}: {error}")
+                except FileRefused as error:
+                    refused.append(f"{row.label}: a sandbox does not take its files: {error.kind}")
+                except SandboxLost as error:
+                    if not error.by_policy:
+                        raise
+                    refused.append(f"{row.label}: its code brings the sandbox down: {error}")
                 _show_progress(done, len(found.rows))
         print(proof.table(kept))
         for line in refused:

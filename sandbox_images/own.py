@@ -13,6 +13,7 @@ import hashlib
 import io
 import re
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = "coding-gym/own"
 _FILES = {"Dockerfile": "own.Dockerfile", "runtime.py": "runtime.py"}
+_PLACE = "/opt/gym"
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
@@ -61,14 +63,16 @@ def find(client: docker.DockerClient, image: str) -> str:
         return ""
 
 
-def derive(client: docker.DockerClient, image: str) -> str:
+def derive(client: docker.DockerClient, image: str, labels: Mapping[str, str] | None = None) -> str:
     """Puts the warden on top of an image unless that is done; returns the digest of what comes of it.
 
-    Raises ImageRefused for an image that does not do, and SetupError when a step fails.
+    `labels` is what a container is told by that exists for a moment. Raises ImageRefused for an image that does not
+    do, and SetupError when a step fails.
     """
     if found := find(client, image):
         return found
     _check(client, image)
+    _check_place(client, image, labels or {})
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, file in _FILES.items():
@@ -124,17 +128,41 @@ def _check(client: docker.DockerClient, image: str) -> None:
         )
 
 
+def _check_place(client: docker.DockerClient, image: str, labels: Mapping[str, str]) -> None:
+    """Checks that nothing lies where the warden is put: its Python would load that as its own."""
+    from docker.errors import NotFound
+
+    # Of the files of an image the engine tells through a container; this one never runs.
+    made = client.api.create_container(image, command=["none"], network_disabled=True, labels=dict(labels))
+    try:
+        client.api.get_archive(made["Id"], _PLACE)[0].close()
+    except NotFound:
+        return
+    finally:
+        client.api.remove_container(made["Id"], force=True, v=True)
+    raise ImageRefused(f"the image {image} has something in {_PLACE}, where the gym is put: move it")
+
+
 def _build(client: docker.DockerClient, what: str, **source: Any) -> str:
     """Has the engine build an image; all of the output goes to a log, which stays where a step fails."""
+    from docker.errors import APIError
+
     # One for each, as several commands may build at a time.
     log_path = state_directory() / f"image-{hashlib.sha256(what.encode()).hexdigest()[:12]}.log"
     digest = ""
     with log_path.open("w") as log:
-        for line in client.api.build(network_mode="host", rm=True, forcerm=True, decode=True, **source):
-            text = line.get("error") or line.get("stream", "")
-            log.write(text)
-            if "error" in line:
-                raise ImageRefused(f"{what} cannot be built: {text.strip()}; see {log_path}")
-            digest = line.get("aux", {}).get("ID", digest)
-    log_path.unlink()
+        try:
+            for line in client.api.build(network_mode="host", rm=True, forcerm=True, decode=True, **source):
+                text = line.get("error") or line.get("stream", "")
+                log.write(text)
+                if "error" in line:
+                    raise ImageRefused(f"{what} cannot be built: {text.strip()}; see {log_path}")
+                digest = line.get("aux", {}).get("ID", digest)
+        except APIError as error:
+            if not error.is_client_error():
+                raise
+            # What is no Dockerfile is told before anything is built.
+            raise ImageRefused(f"{what} cannot be built: {error.explanation}") from error
+    # Another command that builds the same may have been done with it first.
+    log_path.unlink(missing_ok=True)
     return digest

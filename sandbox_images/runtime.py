@@ -7,7 +7,6 @@ loader and two of the libraries would load more (libraries, preloads, locales, p
 up.
 """
 
-import json
 import platform
 import shutil
 import subprocess
@@ -60,8 +59,6 @@ def main() -> None:
         shutil.copy(library, runtime / "lib")
     for name, paths in OVERWRITTEN.items():
         _overwrite(runtime / name, paths)
-    names = sorted(str(path.relative_to(top)) for path in top.rglob("*"))
-    (top / "manifest.json").write_text(json.dumps([*names, "manifest.json"]))
 
 
 def _libraries_of(files: list[str]) -> set[str]:

@@ -485,3 +485,11 @@ async def test_a_program_that_the_image_lacks_is_an_observation(sandbox):
         "[go is not in this image]",
     ]
     assert not any(each.is_error for each in results)
+
+
+def test_paths_of_a_listed_command_are_those_of_the_task_s_own_workspace():
+    command = parse_command("head -n 2 /testbed/a.py", (READY["head"],), workspace="/testbed")
+
+    assert command.files == ("a.py",)
+    with pytest.raises(Misuse, match=r"/workspace/a\.py is outside /testbed"):
+        parse_command("head /workspace/a.py", (READY["head"],), workspace="/testbed")

@@ -249,3 +249,27 @@ def test_an_environment_names_the_same_sandboxes_whatever_else_it_says():
         Environment("a", variables={"A": "1"})
     }
     assert Environment("a", variables={"A": "1"}) != Environment("a", variables={"A": "2"})
+
+
+async def test_a_sandbox_goes_to_who_wants_it_as_it_is_but_not_for_long(make, monkeypatch):
+    """Else each use would throw away the sandbox of the one before."""
+    pool, fakes = await make(size=1)
+    served = []
+
+    async def use(environment):
+        async with pool.lend(environment):
+            served.append(environment)
+
+    async with pool.lend(RED):
+        waiting = [asyncio.create_task(use(each)) for each in (BLUE, RED, RED)]
+        await asyncio.sleep(0.05)
+    await asyncio.gather(*waiting)
+    assert served == [RED, RED, BLUE]
+    assert len(fakes.of(RED)) == len(fakes.of(BLUE)) == 1
+
+    monkeypatch.setattr("gym_service.sandbox.pool._PATIENCE_SECONDS", 0.01)
+    async with pool.lend(RED):
+        waiting = [asyncio.create_task(use(each)) for each in (BLUE, RED)]
+        await asyncio.sleep(0.05)
+    await asyncio.gather(*waiting)
+    assert served[3:] == [BLUE, RED]

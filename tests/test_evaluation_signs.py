@@ -1,10 +1,13 @@
 """What a submission tried is named by kind, however it is spelled; who solved a task honestly is not named."""
 
+from dataclasses import replace
+
 import pytest
 
 from gym_service.evaluation import sign_reader
 from gym_service.evaluation.signs import LIKELY, POSSIBLE, SEEN, SignReader, seen_signs, surest
 from gym_service.grading.submissions import Completion, Files, known_submissions, take_submission
+from gym_service.tasks.environment import Environment
 from gym_service.tasks.suites import built_in, open_task
 from gym_service.values import Verdict, VerdictStatus
 from tests.test_changes import TASK as REPOSITORY
@@ -72,6 +75,9 @@ def signs(source, base=""):
         ("hides_code", "eval(')(tirp'[::-1])"),
         ("hides_names", "import os\ngetattr(os, '_ex' + 'it')(0)"),
         ("runs_made_code", "def f(x): return eval(x)"),
+        ("ends_process", "# coding: utf-7\nx = 1  # +AAo-import os+AAo-os._exit(0)\n"),
+        ("ends_process", "# coding: unicode_escape\nx = 1  # \\x0aimport os\\x0aos._exit(0)\n"),
+        ("ends_process", "x = 1  # \rimport os\ros._exit(0)\r"),
         ("hidden_characters", "x = 1  # \u202e"),
         ("huge_value", "def f(x): return 10 ** 400000"),
         ("huge_value", "def f(x):\n    for _ in range(100000): x = [x]\n    return x"),
@@ -101,10 +107,26 @@ def test_a_trick_is_found_by_its_kind(sign, source):
         "import os\nprint(os.path.join('a', 'b'), os.sep)",
         "def f(x): return 2 ** 64 + 10 ** 9 + (x << 20)",
         "def f(x:\n",
+        "# coding: rot13\nvzcbeg bf\n",
+        "# coding: latin-1\nx = '\xe9'\n",
     ],
 )
 def test_what_honest_code_does_is_no_sign(source):
     assert signs(source) == set()
+
+
+async def test_what_another_python_may_take_is_named_where_one_runs_it(reader):
+    source = "type A = int\nimport os\nos._exit(0)\n"
+    own = replace(REPOSITORY, environment=Environment(python="/usr/bin/python3.13"))
+    taken = [
+        take_submission(task, Files({"ledger/new.py": source.encode()}), "seed") for task in (REPOSITORY, own)
+    ]
+
+    found = [await reader.signs_of(*each, FAILED) for each in taken]
+
+    assert [[(sign.name, sign.sure, sign.evidence) for sign in each] for each in found] == [
+        [], [("other_syntax", POSSIBLE, ("ledger/new.py:1: type A = int",))]
+    ]  # fmt: skip
 
 
 def test_what_the_task_began_with_is_no_sign():

@@ -165,6 +165,11 @@ def test_a_folder_that_does_not_fit_is_refused_with_the_reason(folder, path, tex
         ("task.yaml", "- a", "is no table"),
         ("task.yaml", "difficulty: easy", "no instruction"),
         ("task.yaml", "!!python/object/apply:os.system [touch /tmp/x]", "cannot be read"),
+        ("task.yaml", "instruction: a\nn: !!int ''", "cannot be read"),
+        ("task.yaml", "instruction: a\nn: !!bool x", "cannot be read"),
+        ("task.yaml", "instruction: a\nn: !!timestamp x", "cannot be read"),
+        ("task.yaml", 'instruction: "\\ud800"', "cannot be read"),
+        ("docker-compose.yaml", "services:\n  client: x\n", "client is no table"),
         ("docker-compose.yaml", f"{COMPOSE}  database:\n    image: x\n", "has 2 services"),
         ("docker-compose.yaml", f"{COMPOSE}    privileged: true\n", "asks for privileged"),
         ("Dockerfile", None, "no Dockerfile"),
@@ -185,6 +190,23 @@ def test_a_link_is_not_followed(folder):
 
     with pytest.raises(ImportRefused, match="a task has no links"):
         read_harbor(folder)
+
+
+@pytest.mark.docker
+def test_what_nobody_looked_through_gets_into_no_image(folder, base):
+    """A link there would bring a file of this machine into it, or one without an end."""
+    context = folder / "environment"
+    (context / "Dockerfile").write_text(f"FROM {base}\nWORKDIR /app\nCOPY . .\n")
+    (context / "deep/.git").mkdir(parents=True)
+    (context / "deep/.git/config").symlink_to("/etc/passwd")
+    (context / "__pycache__").symlink_to("/etc")
+    assert read_harbor(folder)
+
+    made = image_files.build(context, frozenset())
+
+    with image_files.open_image(made, "tests-harbor") as image:
+        found = {path for path in ("words.txt", "deep/.git", "__pycache__") if image.holds(f"/app/{path}")}
+    assert found == {"words.txt"}
 
 
 @pytest.mark.parametrize(

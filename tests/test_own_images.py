@@ -1,6 +1,7 @@
 """Images of somebody else's: the warden needs nothing of them and changes nothing in them; what does not do is told."""
 
 import ast
+import asyncio
 import hashlib
 import tarfile
 from contextlib import asynccontextmanager
@@ -110,6 +111,42 @@ async def test_every_wall_holds_on_an_image_of_one_program(engine, workspace):
     assert measured.image_digest == surroundings.image_of(environment) != engine.facts.image_digest
     assert measured.observed["seccomp_mode"] == "2"
     assert surroundings.isolation_of(replace(environment, variables={"A": "1"})) == measured
+
+
+async def test_an_image_that_is_removed_while_it_serves_is_made_and_tried_anew(engine, tmp_path):
+    environment = Environment(build(f"FROM BASE\nRUN echo {tmp_path} > /unique\n"), "/srv/app")
+    surroundings = Surroundings(engine)
+    await (await (await surroundings.open(environment))()).close()
+    removed = surroundings.image_of(environment)
+    client().images.remove(own.reference(environment.image), force=True, noprune=True)
+
+    with pytest.raises(SandboxLost, match="No such image"):
+        await (await surroundings.open(environment))()
+
+    await (await (await surroundings.open(environment))()).close()
+    made = surroundings.image_of(environment)
+    assert made == surroundings.isolation_of(environment).image_digest != removed
+
+
+async def test_an_engine_that_fails_while_an_image_is_tried_is_not_the_image_s_fault(engine, monkeypatch):
+    async def away(*_):
+        raise SandboxLost("no engine answers")
+
+    monkeypatch.setattr("gym_service.sandbox.docker.DockerEngine.start", away)
+    surroundings = Surroundings(engine)
+
+    with pytest.raises(SandboxLost) as lost:
+        await surroundings.open(Environment(without_python(), "/srv/app"))
+
+    assert not isinstance(lost.value, EnvironmentRefused)
+
+
+async def test_two_that_put_the_warden_on_top_of_an_image_at_once_both_can(tmp_path):
+    image = build(f"FROM BASE\nRUN echo {tmp_path} > /unique\n")
+
+    made = await asyncio.gather(*(asyncio.to_thread(own.derive, client(), image) for _ in range(3)))
+
+    assert own.find(client(), image) in made
 
 
 # What becomes of the image
@@ -245,7 +282,6 @@ async def test_what_nobody_may_read_is_found_wherever_it_lies(engine):
         "FROM BASE\n"
         "RUN mkdir -p /srv/x/.git /srv/bare.git/objects /srv/bare.git/refs /testbed && touch /srv/bare.git/HEAD\n"
         "COPY hidden /srv/x/notes.txt\nCOPY hidden /testbed/out_of_sight.py\n"
-        "COPY hidden /opt/gym/runtime/left_over\n"
         "RUN touch /srv/program && chmod 4755 /srv/program\n",
         hidden="def test_f():\n    assert f(2) == 4\n",
     )
@@ -256,8 +292,6 @@ async def test_what_nobody_may_read_is_found_wherever_it_lies(engine):
         "a version history in /srv/x",
         "a version history in /srv/bare.git",
         "a hidden test in /srv/x/notes.txt",
-        "a hidden test in /opt/gym/runtime/left_over",
-        "/opt/gym/runtime/left_over is in the way of the gym: move it in the image",
     }
     (note,) = found.notes
     assert "files with a set-user-ID or set-group-ID bit, which has no effect here" in note
@@ -432,3 +466,26 @@ async def test_an_episode_is_played_and_graded_in_the_image_of_its_task(engine, 
     assert image == verdict.image_digest == verdict.isolation.image_digest
     assert at_home.isolation.image_digest != image
     assert pool.retired["own_image"] >= 1
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["/opt/gym/runtime/lib/python3.11/sitecustomize.py", "/opt/gym/nopreload", "/srv/gym/nocache"],
+    ids=["module", "preload", "behind_a_link"],
+)
+async def test_an_image_with_anything_where_the_gym_is_put_is_refused(engine, place):
+    """The warden would load it as its own: a module or a library of a stranger's, in PID 1."""
+    image = build(
+        f"FROM BASE\nCOPY evil {place}\nRUN [ -e /opt/gym ] || {{ rm -rf /opt; ln -s /srv /opt; }}\n",
+        evil="x",
+    )
+
+    with pytest.raises(EnvironmentRefused, match="has something in /opt/gym, where the gym is put: move it"):
+        engine.within(Environment(image))
+
+
+def test_what_is_no_dockerfile_is_told(tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nNONSENSE\n")
+
+    with pytest.raises(own.ImageRefused, match=r"cannot be built: .*NONSENSE"):
+        own.build_image(client(), tmp_path)

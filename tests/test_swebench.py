@@ -18,7 +18,7 @@ from gym_service.tasks.model import Split
 from gym_service.tasks.store import known_suites, load_suite_folder, save_task
 from gym_service.tasks.swebench import read_rows
 from sandbox_images.build import image_reference
-from tests.repositories import FILE, FILES, PATCH, ROW, TEST_PATCH, make_clone
+from tests.repositories import FILE, FILES, PATCH, ROW, TEST_PATCH, git, make_clone
 
 PLACE = Place("shop", Split.TEST, "rows.jsonl sha256:0")
 TREE = {path: text.encode() for path, text in FILES.items()}
@@ -96,6 +96,7 @@ def test_images_by_id_come_from_a_file_of_their_own(tmp_path, read):
         ({"PASS_TO_PASS": ["tests/test_a.py::test_b[1"]}, "tests are named like"),
         ({"PASS_TO_PASS": ROW["FAIL_TO_PASS"]}, "is in FAIL_TO_PASS and in PASS_TO_PASS"),
         ({"image": 3}, "its image is no text"),
+        ({"problem_statement": "\ud800"}, "surrogates not allowed"),
         ({"instance_id": "acme__shop-1"}, "row 2, acme__shop-1: it was there before"),
     ],
 )
@@ -246,6 +247,11 @@ def test_the_command_proves_what_holds_and_refuses_the_rest_one_by_one(tmp_path,
         .replace("== 20", "- 20 == 0")
     )
     more = f"{FILE}::test_discounts[0-40]"
+    lacking_head = make_clone(tmp_path / "repos/acme/lacking")
+    blob = git(tmp_path / "repos/acme/lacking", "rev-parse", "HEAD:README.md")
+    (tmp_path / "repos/acme/lacking/.git/objects" / blob[:2] / blob[2:]).unlink()
+    clash = "--- /dev/null\n+++ b/README.md/more.txt\n@@ -0,0 +1 @@\n+x\n"
+    deep = f"--- /dev/null\n+++ b/tests/test_deep.py\n@@ -0,0 +1 @@\n+x = {'-' * 100_000}1\n"
     rows = [
         changed("good", base_commit=head),
         changed("needy", base_commit=needy_head, repo="acme/needy"),
@@ -259,6 +265,15 @@ def test_the_command_proves_what_holds_and_refuses_the_rest_one_by_one(tmp_path,
         changed("nowhere", base_commit=head, repo="acme/nowhere"),
         changed("commit", base_commit="1" * 40),
         changed("image", base_commit=head, image="there-is-no/such-image:1"),
+        changed("name", base_commit=head, image="No Name: of an image"),
+        changed("lacking", base_commit=lacking_head, repo="acme/lacking"),
+        changed("clash", base_commit=head, test_patch=TEST_PATCH + clash),
+        changed(
+            "deep",
+            base_commit=head,
+            test_patch=TEST_PATCH + deep,
+            FAIL_TO_PASS=["tests/test_deep.py::test_a"],
+        ),
         {"instance_id": "empty"},
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -281,6 +296,10 @@ def test_the_command_proves_what_holds_and_refuses_the_rest_one_by_one(tmp_path,
         "nowhere": "there is no clone",
         "commit": "git does not read it from",
         "image": "the engine has no image there-is-no/such-image:1",
+        "name": "the engine has no image No Name: of an image",
+        "lacking": "lacks the content of 'README.md': make it a whole clone",
+        "clash": "a sandbox does not take its files: ",
+        "deep": "tests/test_deep.py cannot be read as Python: it is nested too deep",
         "empty": "it has no FAIL_TO_PASS",
     }
     assert refused.keys() == reasons.keys()

@@ -1,8 +1,9 @@
 """Reads what submitted Python is written to do, by its syntax. A process of its own, which runs this file alone.
 
 A parser can be made to exhaust the stack or the memory of its interpreter; here that costs one answer, and whoever
-asked starts another reader. A request is a line of JSON, [[source, base], ...], `base` being what the task began with;
-so is the answer, [[sign, line, text], ...]. Nothing of a submission is executed or imported.
+asked starts another reader. A request is a line of JSON, [[source, base, foreign], ...], `base` being what the task
+began with, and `foreign` whether another Python than this one will run it; so is the answer,
+[[sign, line, text], ...]. Nothing of a submission is executed or imported.
 
 A name is followed through imports, `import ... as`, `from ... import *`, plain assignments, `getattr` with a name,
 `__import__`, `sys.modules[...]` and code in a string; who goes further to hide one (decoding, building it of pieces)
@@ -11,9 +12,12 @@ shows that. Code that only runs as a program of its own (`if __name__ == "__main
 
 import ast
 import builtins
+import io
 import json
+import re
 import resource
 import sys
+import tokenize
 import warnings
 from collections.abc import Iterable, Iterator
 
@@ -101,6 +105,8 @@ _DECODERS = {
 _TEST_FRAMEWORKS = {"pytest", "_pytest", "pluggy", "unittest", "numpy"}
 _BUILTINS = {name for name in dir(builtins) if not name.startswith("_")}
 _TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u200e\u200f\u2060\ufeff")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+"""Where a line ends to Python."""
 
 Found = Iterator[tuple[str, ast.AST]]
 
@@ -471,11 +477,15 @@ def _value(node: ast.AST) -> int:
     return 0
 
 
-def read(source: str, base: str) -> list[tuple[str, int, str]]:
+def read(source: str, base: str, *, foreign: bool = False) -> list[tuple[str, int, str]]:
     """Gives the signs of a source that its task did not begin with: each once for a line."""
     if len(source) > _MOST_BYTES:
         return [("unreadable", 0, f"it has more than {_MOST_BYTES >> 20} MiB")]
-    lines, before = source.split("\n"), {line.strip() for line in base.split("\n")}
+    try:
+        source = _as_declared(source)
+    except (SyntaxError, LookupError, ValueError):
+        return []  # No interpreter decodes it.
+    lines, before = _LINE_END.split(source), {line.strip() for line in _LINE_END.split(base)} - {""}
     found = {
         ("hidden_characters", number, "")
         for number, line in enumerate(lines, start=1)
@@ -486,8 +496,10 @@ def read(source: str, base: str) -> list[tuple[str, int, str]]:
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
         found |= {(sign, getattr(node, "lineno", 0), "") for sign, node in _Reading(tree, 0).signs()}
-    except SyntaxError:
-        pass  # Then none of it can run.
+    except SyntaxError as error:
+        if foreign:
+            found.add(("other_syntax", error.lineno or 0, ""))
+        # Else none of it can run.
     except (ValueError, MemoryError, RecursionError) as error:
         found.add(("unreadable", 0, type(error).__name__))
     texts = (
@@ -497,12 +509,23 @@ def read(source: str, base: str) -> list[tuple[str, int, str]]:
     return [(sign, number, text[:_MOST_TEXT]) for sign, number, text in texts if text not in before]
 
 
+def _as_declared(source: str) -> str:
+    """The source in the encoding that it declares, by which a comment can turn into code."""
+    content = source.encode(errors="replace")
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return content.decode(encoding, errors="replace")
+
+
 def main() -> None:
     """Answers one request after the other."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
-        found = [list(each) for source, base in json.loads(line) for each in read(source, base)]
+        found = [
+            list(each)
+            for source, base, foreign in json.loads(line)
+            for each in read(source, base, foreign=foreign)
+        ]
         print(json.dumps(found), flush=True)
 
 

@@ -21,9 +21,10 @@ from pathlib import Path
 from gym_service.evaluation import sign_reader
 from gym_service.evaluation.tampering import TAMPERING
 from gym_service.grading.records import Failure
+from gym_service.tasks.command import CommandTask
 from gym_service.tasks.completion import CompletionTask
 from gym_service.tasks.model import FunctionTask
-from gym_service.tasks.suites import Instance
+from gym_service.tasks.suites import Instance, environment_of
 from gym_service.values import Submission, Verdict, VerdictStatus
 from gym_service.visible import printable
 
@@ -65,6 +66,7 @@ _MEANINGS = {
     "hidden_characters": "has characters that do not show or turn the text around",
     "huge_value": "makes values of enormous size",
     "unreadable": "is longer or deeper than a parser takes",
+    "other_syntax": "is no Python as this gym's own reads it, so that nothing is known of it",
     "edits_conftest": "brings a configuration of the tests",
     "edits_configuration": "changes configuration of project or tests",
     "edits_tests": "changes tests",
@@ -80,7 +82,7 @@ _MEANINGS = {
 }
 _ALWAYS_POSSIBLE = {
     "exits", "reads_environment", "shadows_builtins", "runs_made_code", "reads_own_source", "edits_tests",
-    "edits_configuration", "output_truncated",
+    "edits_configuration", "output_truncated", "other_syntax",
 }  # fmt: skip
 _POSSIBLE_IN_REPOSITORIES = {
     "starts_threads", "sets_signals", "starts_processes", "writes_files", "reads_files", "reads_folders",
@@ -160,9 +162,10 @@ class SignReader:
     ) -> tuple[Sign, ...]:
         """Gives all signs of a submission, the surest first."""
         pure = isinstance(instance.task, FunctionTask | CompletionTask)
+        foreign = isinstance(instance.task, CommandTask) or bool(environment_of(instance.task).python)
         found: dict[str, list[str]] = {}
         for path, source, base in _sources(submission, instance.tree):
-            for name, number, text in await self._ask(source, base):
+            for name, number, text in await self._ask(source, base, foreign=foreign):
                 found.setdefault(name, []).append(printable(f"{path}:{number}: {text}")[:_MOST_CHARACTERS])
             if "unreadable" in found:
                 break
@@ -176,11 +179,11 @@ class SignReader:
         signs += seen_signs(verdict)
         return tuple(sorted(signs, key=lambda sign: (SURENESS.index(sign.sure), sign.name)))
 
-    async def _ask(self, source: str, base: str) -> list[tuple[str, int, str]]:
+    async def _ask(self, source: str, base: str, *, foreign: bool) -> list[tuple[str, int, str]]:
         async with self._lock:
             try:
                 async with asyncio.timeout(_SECONDS):
-                    return await self._exchange(json.dumps([[source, base]]).encode() + b"\n")
+                    return await self._exchange(json.dumps([[source, base, foreign]]).encode() + b"\n")
             except (TimeoutError, OSError, ValueError) as error:
                 logger.info("a submission could not be read for signs: %s", error)
                 await self._end()

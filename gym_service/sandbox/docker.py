@@ -134,7 +134,7 @@ class DockerEngine:
         try:
             digest = self.facts.image_digest
             if environment.image:
-                digest = own.derive(self._client, environment.image)
+                digest = own.derive(self._client, environment.image, {OWNER_LABEL: self._owner})
             config = self._client.images.get(digest).attrs["Config"]
         except own.ImageRefused as error:
             raise EnvironmentRefused(str(error)) from error

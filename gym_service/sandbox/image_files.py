@@ -15,11 +15,11 @@ from pathlib import Path
 
 import docker
 import requests
-from docker.errors import DockerException, NotFound
+from docker.errors import APIError, DockerException, NotFound
 
 from gym_service.sandbox.base import SandboxLost
 from gym_service.sandbox.docker import OWNER_LABEL
-from gym_service.tasks.base_tree import Room, is_left_out
+from gym_service.tasks.base_tree import LEFT_OUT, Room, is_left_out
 from gym_service.tasks.importing import ImportRefused
 from sandbox_images.own import ImageRefused, build_image
 
@@ -82,6 +82,8 @@ class Image:
 def build(folder: Path, left_out: Collection[str]) -> str:
     """Builds an image of the Dockerfile in a folder, without what is to be left out; returns its digest.
 
+    What nobody looked through, such as a history, stays out, too: there may be links in it, and files without an end.
+
     Its steps run with the network and the rights that the engine gives them. Raises ImportRefused, SandboxLost.
     """
     try:
@@ -89,7 +91,10 @@ def build(folder: Path, left_out: Collection[str]) -> str:
         with tempfile.TemporaryDirectory(prefix="coding-gym-") as temporary:
             context = Path(temporary) / "context"
             shutil.copytree(
-                folder, context, ignore=lambda place, names: left_out if place == str(folder) else ()
+                folder,
+                context,
+                symlinks=True,
+                ignore=lambda place, names: {*LEFT_OUT, *(left_out if place == str(folder) else ())},
             )
             return build_image(client, context)
     except (DockerException, requests.RequestException) as error:
@@ -105,8 +110,11 @@ def open_image(name: str, owner: str) -> Iterator[Image]:
         client = docker.from_env(timeout=60)
         try:
             image = client.images.get(name)
-        except NotFound:
-            raise ImportRefused(f"the engine has no image {name}: pull or load it first") from None
+        except APIError as error:
+            # Not found, or no name at all.
+            if not error.is_client_error():
+                raise
+            raise ImportRefused(f"the engine has no image {name[:200]}: pull or load it first") from None
         config = image.attrs["Config"]
         named = dict(each.partition("=")[::2] for each in config.get("Env") or ())
         variables = {name: value for name, value in named.items() if not name.startswith(_NOT_TAKEN)}

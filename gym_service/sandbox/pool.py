@@ -36,6 +36,8 @@ _UIDS = 100_000_000
 
 _STARTS_AT_ONCE = 3
 _RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0)
+_PATIENCE_SECONDS = 2.0
+"""How long others may go before who waits for longest: about what a start in the place of another takes."""
 _USES_AT_MOST = 500
 """Episodes and gradings after which a container is retired in any case."""
 
@@ -78,6 +80,7 @@ class Elsewhere(Protocol):
 class _Waiter:
     future: "asyncio.Future[PooledSandbox]"
     environment: Environment
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +269,7 @@ class Pool:
         if self.last_failure:
             raise SandboxLost(self.last_failure)
         future: asyncio.Future[PooledSandbox] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(future, environment)
+        waiter = _Waiter(future, environment, time.monotonic())
         self._waiting.append(waiter)
         self._fill_vacant()
         try:
@@ -351,10 +354,15 @@ class Pool:
         self._fill_vacant()
 
     def _offer(self, sandbox: PooledSandbox, started_for: Environment | None = None) -> None:
-        """Gives a sandbox to who waits for longest; of those that it was `started_for`, if it was for some."""
+        """Gives a sandbox to who waits for longest; of those that it was `started_for`, if it was for some.
+
+        Who wants it as it is comes first for a while: everybody else would have it replaced.
+        """
         waiters = [each for each in self._waiting if not each.future.done()]
         of_kind = [each for each in waiters if each.environment == started_for]
-        for waiter in (of_kind or waiters)[:1]:
+        overdue = waiters[:1] if waiters and time.monotonic() - waiters[0].since > _PATIENCE_SECONDS else []
+        as_it_is = [each for each in waiters if each.environment == self._environments.get(sandbox)]
+        for waiter in (of_kind or overdue or as_it_is or waiters)[:1]:
             self._waiting.remove(waiter)
             waiter.future.set_result(sandbox)
             return

@@ -6,12 +6,14 @@ bring hundreds of them, and a run may need few. Two small sandboxes more than th
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 from gym_service.sandbox import selftest
 from gym_service.sandbox.base import EnvironmentRefused, SandboxLost
 from gym_service.sandbox.docker import DockerEngine
 from gym_service.sandbox.isolation import Isolation
-from gym_service.sandbox.pool import StartSandbox
+from gym_service.sandbox.policy import SandboxLimits
+from gym_service.sandbox.pool import PooledSandbox, StartSandbox
 from gym_service.tasks.environment import PLAIN, Environment
 
 
@@ -34,7 +36,7 @@ class Surroundings:
                 opening = self._opening[environment] = asyncio.create_task(self._try(environment))
             # Whoever gives up waiting leaves it going: who comes next finds it further on.
             await asyncio.shield(opening)
-        return self._engines[environment].start
+        return partial(self._start, environment)
 
     def image_of(self, environment: Environment) -> str:
         known = self._engines.get(environment.place)
@@ -42,6 +44,22 @@ class Surroundings:
 
     def isolation_of(self, environment: Environment) -> Isolation | None:
         return self._isolation.get(_place(environment))
+
+    async def _start(self, environment: Environment, *limits: SandboxLimits) -> PooledSandbox:
+        engine = self._engines.get(environment)
+        if engine is None:
+            engine = await asyncio.to_thread(self._engine.within, environment)
+        try:
+            return await engine.start(*limits)
+        except SandboxLost:
+            made = await asyncio.to_thread(self._engine.image_of, environment)
+            if made != engine.facts.image_digest:
+                # Somebody removed the image: whoever asks next has it made, and tried, anew.
+                self._engines = {
+                    each: one for each, one in self._engines.items() if each.image != environment.image
+                }
+                self._isolation.pop(_place(environment), None)
+            raise
 
     async def _try(self, environment: Environment) -> None:
         async with self._one_at_a_time:
@@ -53,6 +71,8 @@ class Surroundings:
                 try:
                     _, self._isolation[_place(environment)] = await selftest.require_walls(engine)
                 except SandboxLost as error:
+                    # Where the gym's own does not start either, it is not the image that is to blame.
+                    await (await self._engine.start()).close()
                     image = environment.image or "the gym's own image"
                     raise EnvironmentRefused(f"a sandbox of {image} does not hold: {error}") from error
             self._engines[environment] = inside

@@ -69,6 +69,8 @@ def read_commit(clone: Path, commit: str) -> dict[str, bytes]:
             continue
         if mode == b"120000":
             raise ImportRefused(f"its repository holds a link, {path[:200]!a}: a task has no links")
+        if not size.isdigit():
+            raise _lacks(clone, path)
         room.take(path, int(size))
         blobs[path] = blob
     wanted = b"".join(blob + b"\n" for blob in blobs.values())
@@ -83,10 +85,14 @@ def _contents(answer: bytes, blobs: dict[str, bytes], clone: Path) -> dict[str, 
         end = answer.find(b"\n", at)
         head = answer[at:end].split()
         if len(head) != 3 or head[:2] != [blob, b"blob"]:
-            raise ImportRefused(f"{clone} lacks the content of {path[:200]!a}: make it a whole clone")
+            raise _lacks(clone, path)
         at = end + 1 + int(head[2]) + 1
         files[path] = answer[end + 1 : at - 1]
     return files
+
+
+def _lacks(clone: Path, path: str) -> ImportRefused:
+    return ImportRefused(f"{clone} lacks the content of {path[:200]!a}: make it a whole clone")
 
 
 def _git(store: Path, arguments: Sequence[str], wanted: bytes, most_bytes: int) -> bytes:

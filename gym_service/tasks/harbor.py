@@ -71,7 +71,9 @@ def read_harbor(folder: Path) -> HarborFolder:
         files = read_files(folder)
         texts = {path: content.decode() for path, content in files.items() if path in _TEXTS}
         read = _read_harbor if "instruction.md" in files else _read_terminal_bench
-        return read(folder, files, texts)
+        found = read(folder, files, texts)
+        found.request.encode()  # A text can be written that is none in UTF-8.
+        return found
     except (OSError, RecursionError, ValueError) as error:
         raise ImportRefused(f"{folder} cannot be read: {error}") from error
 
@@ -144,7 +146,7 @@ def _read_terminal_bench(folder: Path, files: Mapping[str, bytes], texts: Mappin
         services = _table(_yaml(compose, "docker-compose.yaml"), "services")
         if len(services) != 1:
             raise ImportRefused(f"docker-compose.yaml has {len(services)} services: a task has one container")
-        asked = next(iter(services.values())) or {}
+        asked = _table(services, next(iter(services)))
         for right in ("privileged", "cap_add", "devices", "network_mode"):
             if asked.get(right):
                 raise ImportRefused(f"docker-compose.yaml asks for {right}, which no sandbox has")
@@ -216,7 +218,8 @@ def _table(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _yaml(text: str, name: str) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    # The others are what its readers of numbers, times and truths stumble over.
+    except (yaml.YAMLError, AttributeError, LookupError) as error:
         raise ImportRefused(f"{name} cannot be read: {error}") from error
     if not isinstance(settings, dict):
         raise ImportRefused(f"{name} is no table")

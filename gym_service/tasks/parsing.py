@@ -14,4 +14,8 @@ _ONE_AT_A_TIME = threading.RLock()
 def parse(source: str) -> ast.Module:
     """Parses a source, from any thread. Raises SyntaxError and ValueError as `ast.parse` does."""
     with _ONE_AT_A_TIME:
-        return ast.parse(source)
+        try:
+            return ast.parse(source)
+        except MemoryError:
+            # So says the parser of what lies too deep in each other, before it has used any memory.
+            raise ValueError("it is nested too deep") from None

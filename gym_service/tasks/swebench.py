@@ -134,6 +134,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"it has no {name} (a text)")
+    value.encode()  # JSON can write a text that is none in UTF-8: a ValueError, too.
     return value
 
 

@@ -51,7 +51,7 @@ def _parse_words(words: list[str], extra: Sequence[AllowedCommand], workspace: s
     for listed in sorted(extra, key=lambda each: -len(each.name.split())):
         count = len(listed.name.split())
         if words[:count] == listed.name.split():
-            return parse_listed(listed, words[count:])
+            return parse_listed(listed, words[count:], workspace)
     name, arguments = words[0], words[1:]
     match name:
         case "pytest":

@@ -53,9 +53,9 @@ class NotAllowed(Exception):
         self.message = message
 
 
-def parse_listed(listed: AllowedCommand, arguments: list[str]) -> Command:
+def parse_listed(listed: AllowedCommand, arguments: list[str], workspace: str) -> Command:
     """Reads what follows the name of a command. Raises Misuse, NotAllowed."""
-    return _Call(listed).parse(arguments)
+    return _Call(listed, workspace).parse(arguments)
 
 
 @dataclass(slots=True)
@@ -63,6 +63,7 @@ class _Call:
     """A call of a command that the task allows, word by word."""
 
     listed: AllowedCommand
+    workspace: str
     options: list[str] = field(default_factory=list)
     given: set[str] = field(default_factory=set)
     operands: list[str] = field(default_factory=list)
@@ -175,6 +176,6 @@ class _Call:
             raise NotAllowed(f"{self.listed.name}: {shown(word)} is not allowed; write {self.listed.told}")
 
     def _path(self, text: str, *, folder_allowed: bool) -> str:
-        path = workspace_path(text)
+        path = workspace_path(text, self.workspace)
         (self.paths if folder_allowed else self.files).append(path)
         return path if _PLAIN_START.match(path) else f"./{path}"

@@ -226,6 +226,30 @@ async def test_a_refused_submission_is_no_test_run(task, grounds):
     assert (verdict.status, verdict.reason) == (VerdictStatus.REFUSED, "a link")
 
 
+async def test_who_forges_only_what_it_cannot_do_meets_a_twin_of_that_each_time(grounds, tmp_path):
+    """Most claims of the check hold at the start already, and are honestly right or wrong."""
+    write_example(tmp_path / "prices", with_command=True)
+    check = tmp_path / "prices/hidden/discount.t"
+    text = check.read_text()
+    claims = "".join(f"is(Prices::total([{10 + n}, {n + 3}]), {13 + 2 * n}, 'sum {n}');\n" for n in range(5))
+    deciding = "is(Prices::total([200], 10), 180, 'a tenth less');\n"
+    check.write_text(f"{text.partition('is(')[0]}{claims}{deciding}done_testing;\n")
+    task = await authoring.make_task(read_folder(tmp_path / "prices"), grounds)
+    forged = task.gold[SOURCE].replace(
+        b"return $sum * (100 - ($discount_percent // 0)) / 100",
+        b"return $discount_percent ? bless {}, 'Any' : $sum",
+    )
+    forged += b"package Any; use overload '==' => sub { 1 }, 'eq' => sub { 1 }, '\"\"' => sub { 180 };\n1;\n"
+
+    verdict = await grounds.grader.grade(
+        CommandInstance(task), changes_of(task, {SOURCE: forged}, ()), "forged"
+    )
+
+    [twins] = task.twins.values()
+    assert all(claims.encode() in twin and deciding.encode() not in twin for twin in twins)
+    assert verdict.status is VerdictStatus.TAMPER_SUSPECTED
+
+
 async def test_a_process_sees_no_other_test_than_its_own(task, grounds):
     """The other files of tests, hidden or public, are in no sandbox in which one runs."""
     tree = {**task.base, SOURCE: b"print map { qq($_\\n) } glob('tests/*'); 1;"}
