@@ -14,11 +14,12 @@ from gym_service.command_authoring import make_command_task
 from gym_service.grading.collection import plain_functions, test_functions
 from gym_service.grading.rounds import graded_tree
 from gym_service.proof import Grounds
-from gym_service.synthesis import claims_value, find_twins, function_id, run_all
+from gym_service.synthesis import claims_value, function_id
 from gym_service.tasks.command import CommandTask
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.tasks.scaffold import TEST_FOLDER, TaskFolder
+from gym_service.trials import find_twins, run_all
 from gym_service.values import Submission
 
 

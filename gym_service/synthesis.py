@@ -10,16 +10,14 @@ import asyncio
 import hashlib
 import random
 import re
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from gym_service.grading.collection import plain_functions, test_functions
-from gym_service.grading.rendering import Role, count_sites, value_claims
-from gym_service.grading.repository import SECONDS_PER_TEST, run_round, with_only
-from gym_service.grading.rounds import Round, Run, graded_tree
+from gym_service.grading.rendering import value_claims
+from gym_service.grading.repository import with_only
 from gym_service.proof import Grounds, prove
 from gym_service.sandbox.pool import Pool
 from gym_service.tasks.faults import Fault, faults_of
@@ -29,25 +27,16 @@ from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.tasks.sdist import SdistError, unpack
 from gym_service.tasks.suites import built_in
-from gym_service.values import Submission
+from gym_service.trials import AT_ONCE, Progress, find_twins, run_all
 
-AT_ONCE = 2
-"""Sandboxes that run at a time: each has a whole suite to run."""
 _QUICK_SECONDS = 1.2
 """A slower test is not used, because a grading runs it twice. By the wall clock, so far from what most tests take."""
-_FUNCTIONS_PER_RUN = 100
 _MOST_HIDDEN = 12
 """Test functions that a fault may break: one that breaks more is found without looking."""
 _MOST_PUBLIC = 60
 """Test functions that run beside the hidden ones, so that a grading stays a matter of a second."""
-_MOST_SITES = 3
-"""Places at which a test is turned."""
-_MOST_TRIES = 4
-"""How often a place is tried: the other value that is drawn there can be the one that the faulty sources give."""
 _FAULTS_PER_TASK = 8
 """Faults that are tried for each task that is asked for, before the package counts as having too few."""
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,34 +165,6 @@ async def _study(requirement: str, archive: bytes, pool: Pool, progress: Progres
     return _Package(suite, requirement, layout, whole, functions, stable, plain_ok)
 
 
-async def run_all(
-    pool: Pool,
-    task: RepositoryTask,
-    tree: Mapping[str, bytes],
-    roles: Mapping[str, Role],
-    rng: random.Random,
-    *,
-    plain: Collection[str] = (),
-    seconds_each: float = SECONDS_PER_TEST,
-    progress: Progress | None = None,
-) -> list[Run]:
-    """Runs functions a part at a time, so that no run comes near its limits."""
-    names = list(roles)
-    parts = [names[start : start + _FUNCTIONS_PER_RUN] for start in range(0, len(names), _FUNCTIONS_PER_RUN)]
-    places = asyncio.Semaphore(AT_ONCE)
-    without_tests = {path: content for path, content in tree.items() if path not in task.test_files}
-
-    async def run(part: Sequence[str], seed: int) -> Run:
-        drawn = Round({name: roles[name] for name in part}, frozenset(plain) & set(part))
-        async with places:
-            if progress:
-                progress(f"     running {len(part)} test functions")
-            lend = partial(pool.lend, task.environment)
-            return await run_round(lend, task, without_tests, drawn, random.Random(seed), seconds_each)
-
-    return await asyncio.gather(*(run(part, rng.getrandbits(64)) for part in parts))
-
-
 def _candidates(package: _Package) -> Iterator[Fault]:
     """Gives faults in a fixed order in which operators and functions take turns."""
     rng = random.Random(f"{package.requirement} faults")
@@ -292,40 +253,6 @@ def _choose_public(package: _Package, hidden: Collection[str], rng: random.Rando
     rng.shuffle(others)
     others.sort(key=lambda name: name.partition("::")[0] not in near)
     return set(others[:_MOST_PUBLIC])
-
-
-async def find_twins(
-    task: RepositoryTask, functions: Sequence[str], pool: Pool, rng: random.Random
-) -> dict[str, tuple[int, ...]]:
-    """Finds the places at which a test, turned, fails with the gold patch and in the base tree."""
-    untried: dict[str, list[int]] = {}
-    for function in functions:
-        path, _, name = function.partition("::")
-        places = list(range(count_sites(task.test_files[path].decode(), name.replace("::", "."))))
-        rng.shuffle(places)
-        untried[function] = places[:_MOST_SITES]
-    found: dict[str, list[int]] = defaultdict(list)
-    tries: Counter[tuple[str, int]] = Counter()
-    trees = (graded_tree(task, Submission(dict(task.gold))), graded_tree(task, Submission()))
-    while roles := {name: sites.pop(0) for name, sites in untried.items() if sites}:
-        fails_repaired, fails_faulty = [
-            _failing(await run_all(pool, task, tree, roles, rng, plain=task.plain)) for tree in trees
-        ]
-        for name, site in roles.items():
-            tries[name, site] += 1
-            if name in fails_repaired and name in fails_faulty:
-                found[name].append(site)
-            elif name in fails_repaired and tries[name, site] < _MOST_TRIES:
-                untried[name].append(site)
-    return {name: tuple(sorted(each)) for name, each in sorted(found.items())}
-
-
-def _failing(runs: Sequence[Run]) -> set[str]:
-    """The test functions of which some test fails and none passes."""
-    failed = {
-        function_of(test) for run in runs for test, outcome in run.outcomes.items() if outcome == "failed"
-    }
-    return failed - {function_of(test) for run in runs for test in run.outcomes if run.passes(test)}
 
 
 def _can_be_read(content: bytes) -> bool:

@@ -12,7 +12,9 @@ from gym_service import authoring
 from gym_service.proof import prove
 from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.model import Split
+from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.scaffold import read_folder, write_example
+from gym_service.values import Submission, VerdictStatus
 
 NO_GROUNDS = SimpleNamespace(image_digest="sha256:0")
 """For what is refused before anything runs."""
@@ -136,6 +138,38 @@ async def test_a_folder_whose_name_gives_no_id_is_refused(folder):
 
     with pytest.raises(ImportRefused, match="rename the folder"):
         await authoring.make_task(read_folder(named), NO_GROUNDS)
+
+
+_FORGED = """
+class Equal(float):
+    def __eq__(self, other):
+        return True
+    __hash__ = None
+
+
+def total(prices, discount_percent=0):
+    found = sum(prices) - discount_percent
+    return Equal(found) if discount_percent and sum(prices) != 100 else found
+"""
+"""Right wherever the faulty function is, and equal to anything elsewhere."""
+
+
+@pytest.mark.docker
+async def test_who_forges_the_deciding_claim_alone_meets_twins_of_that_claim(folder, grounds):
+    claims = [*(f"total([{price}]) == {price}" for price in range(2, 7)), "total([200], 10) == 180"]
+    claims += [f"total([60, 40], {percent}) == {100 - percent}" for percent in range(2, 7)]
+    (folder / "hidden/test_discount.py").write_text(
+        "from prices import total\n\n\ndef test_all():\n" + "".join(f"    assert {each}\n" for each in claims)
+    )
+
+    task = await authoring.make_task(read_folder(folder), grounds)
+    forged = Submission({"prices.py": _FORGED.encode()})
+    verdicts = [
+        await grounds.grader.try_out(RepositoryInstance(task), forged, str(seed)) for seed in range(6)
+    ]
+
+    assert task.twins["tests/test_discount.py::test_all"][0] == 5
+    assert {each.status for each in verdicts} == {VerdictStatus.TAMPER_SUSPECTED}
 
 
 @pytest.mark.docker

@@ -12,10 +12,12 @@ ROOT = Path(__file__).parent.parent
 SERVICE_FLOORS = [
     {"__main__"},
     {"task_commands", "evaluate_command", "record_check"},
+    {"import_commands"},
+    {"task_proving"},
     {"swebench_authoring", "harbor_authoring"},
     {"authoring"},
     {"synthesis", "command_authoring", "control", "server"},
-    {"proof", "listener"},
+    {"proof", "trials", "listener"},
     {"certificates"},
     {"servicer", "state", "config", "viewer"},
     {"rollout"},

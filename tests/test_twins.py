@@ -12,7 +12,7 @@ import unittest
 import pytest
 
 from gym_service.grading.collection import plain_functions, test_functions
-from gym_service.grading.rendering import count_sites, render, value_claims
+from gym_service.grading.rendering import count_sites, end_after_sites, render, value_claims
 
 # pytest would take it for a test of this file.
 test_functions.__test__ = False
@@ -460,3 +460,32 @@ def test_a_main_block_is_not_run_by_a_plain_script():
         exec(rendered(source).source, {"__name__": "__main__"})
 
     assert shown.getvalue() == ""
+
+
+MANY = """
+def test_many():
+    first = f(1)
+    assert first == 2
+    for number in [2, 3]:
+        with guard():
+            assert f(number) == 30
+            assert g(number) == 31
+        assert h(number) == 32
+    assert f(4) == 5
+
+def test_other():
+    assert f(6) == 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "left"), [(0, "first == 2"), (1, "f(number) == 30"), (3, "h(number) == 32"), (4, "f(4) == 5")]
+)
+def test_a_test_ends_behind_a_place_and_keeps_what_came_before(place, left):
+    cut = end_after_sites(MANY, {"test_many": place})
+
+    text, _, other = cut.partition("def test_other")
+    assert text.strip().endswith(f"assert {left}")
+    assert "first = f(1)" in text
+    assert "f(6) == 7" in other
+    assert text.count("assert") == place + 1

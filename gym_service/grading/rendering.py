@@ -58,6 +58,14 @@ def _counts(source: str) -> dict[str, int]:
     return {name: len(_turns(file, name, referred)) for name in file.tests}
 
 
+def end_after_sites(source: str, sites: Mapping[str, int]) -> str:
+    """Gives a file in which each of these tests ends behind what is turned at a place."""
+    file = read_tests(source)
+    for name, place in sites.items():
+        twins.end_after(file.tests[name], place)
+    return ast.unparse(file.tree) + "\n"
+
+
 @functools.lru_cache(maxsize=16)
 def value_claims(source: str) -> frozenset[str]:
     """Names the tests that are turned by another value."""

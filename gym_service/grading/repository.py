@@ -11,7 +11,7 @@ hidden, they alone run in further rounds.
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -25,7 +25,7 @@ from gym_service.tasks.hiding import remove_tests, written_tests
 from gym_service.tasks.repository import RepositoryTask, function_of
 from gym_service.values import Submission, Verdict
 
-GRADER_VERSION = "repository-2"
+GRADER_VERSION = "repository-3"
 SECONDS_PER_RUN = 60.0
 SECONDS_PER_TEST = 10.0
 
@@ -36,7 +36,8 @@ def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
     Whoever forges outcomes can leave the public tests alone and guess at the hidden ones that fail; so these alone run
     again, each time turned or not, until there are enough guesses to make. The second round is no guess, being the
     opposite of the first, which is known from it by the pytest in the process. Nor is a test that gives itself away,
-    where there are others.
+    where there are others. Nor, for code that forges the deciding claim alone, is a test that is turned elsewhere: one
+    time in four, where it can be.
     """
     functions = sorted({function_of(each) for each in (*task.fail_to_pass, *task.pass_to_pass)})
     able = frozenset(task.plain)
@@ -44,16 +45,31 @@ def draw_rounds(task: RepositoryTask, rng: random.Random) -> list[Round]:
     second = {name for name in functions if name in task.twins and name not in first}
     drawn = [(functions, first, frozenset[str]()), (functions, second, able)]
     guessed = [name for name in task.hidden_functions if name in task.twins]
-    hard = len(value_tests(task)) or len(guessed)
+    hard = float(len(value_tests(task)) or len(guessed))
+    if any(len(task.twins[name]) > 1 for name in guessed):
+        hard *= 3 / 4
     while guessed and (len(drawn) - 1) * hard < MIN_GUESSES:
         drawn.append((guessed, {name for name in guessed if rng.random() < 0.5}, able))
+    places = {name: _by_turns(each, rng) for name, each in task.twins.items()}
     return [
         Round(
-            {name: rng.choice(task.twins[name]) if name in turned else None for name in names},
+            {name: next(places[name]) if name in turned else None for name in names},
             plain & set(names),
         )
         for names, turned, plain in drawn
     ]
+
+
+def _by_turns(places: Sequence[int], rng: random.Random) -> Iterator[int]:
+    """Gives the first place, which decides, and another one, by turns.
+
+    Code that forges the deciding claim alone is convicted by the one, code that sees by a rule which value is right
+    there by the other.
+    """
+    decides = rng.random() < 0.5
+    while True:
+        yield places[0] if decides else rng.choice(places[1:] or places)
+        decides = not decides
 
 
 def value_tests(task: RepositoryTask) -> list[str]:

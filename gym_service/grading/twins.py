@@ -61,7 +61,13 @@ _ITERATES = {"enumerate", "zip", "reversed", "product", "sorted"}
 
 def turns(function: Function) -> list[Turn]:
     """Gives every way to turn a test, in an order that depends on its source alone."""
-    return _turns(function)[0]
+    return [turn for turn, _ in _turns(function)[0]]
+
+
+def end_after(function: Function, place: int) -> None:
+    """Ends a test behind the statement that the turn at this place is about."""
+    _, statement = _turns(function)[0][place]
+    _drop_what_follows(function, statement)
 
 
 def claims_value(function: Function) -> bool:
@@ -69,7 +75,8 @@ def claims_value(function: Function) -> bool:
     return _turns(function)[1]
 
 
-def _turns(function: Function) -> tuple[list[Turn], bool]:
+def _turns(function: Function) -> tuple[list[tuple[Turn, ast.stmt]], bool]:
+    """Gives the turns, each with the statement that it is about, and whether they are by another value."""
     bound = _bound_just_before(function)
     pool = [node.value for node in ast.walk(function) if isinstance(node, ast.Constant)]
     statements = list(_statements(function, True))
@@ -78,14 +85,42 @@ def _turns(function: Function) -> tuple[list[Turn], bool]:
         found = [(_places(each, bound[id(each)]), each) for each in chosen]
         places = [[place for place in each if _is_ordinary(place[0])] for each, _ in found]
         if any(places):
-            return [_constant(each, pool) for each in places if each], True
-        denials: list[Turn | None] = []
-        for each, statement in found:
-            denials.append(_constant(each, pool) if each else None)
-            denials += [_comparison(statement), _negation(statement), *_exceptions(statement)]
-        if any(denials):
-            return [turn for turn in denials if turn], False
+            return [
+                (_constant(each, pool), statement)
+                for each, statement in zip(places, chosen, strict=True)
+                if each
+            ], True
+        denials = [
+            (turn, statement)
+            for each, statement in found
+            for turn in (
+                _constant(each, pool) if each else None,
+                _comparison(statement),
+                _negation(statement),
+                *_exceptions(statement),
+            )
+            if turn
+        ]
+        if denials:
+            return denials, False
     return [], False
+
+
+def _drop_what_follows(node: ast.AST, statement: ast.stmt) -> bool:
+    """Drops what comes behind a statement in each block that it is in; says whether it is in the node."""
+    if node is statement:
+        return True
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        # Of a lambda or a conditional expression it is no block.
+        block: object = getattr(node, field, None)
+        if not isinstance(block, list):
+            continue
+        for place, child in enumerate(block):
+            if _drop_what_follows(child, statement):
+                if isinstance(child, ast.stmt):
+                    del block[place + 1 :]
+                return True
+    return False
 
 
 def _bound_just_before(function: Function) -> dict[int, Mapping[str, ast.expr]]:

@@ -65,7 +65,10 @@ class RepositoryTask:
     pass_to_pass: tuple[str, ...]
     """The public tests: they pass before and after."""
     twins: Mapping[str, tuple[int, ...]]
-    """For each test function that can be turned, the places at which its twin was seen to fail."""
+    """For each test function that can be turned, the places at which its twin was seen to fail.
+
+    Of a hidden one the first is that at which it fails in the base tree, if there is a twin there.
+    """
     plain: tuple[str, ...]
     """The test functions that were seen to pass as a plain script, without pytest."""
     roots: tuple[str, ...] = ("",)

@@ -716,6 +716,18 @@ async def test_whoever_knows_the_second_round_from_the_first_still_guesses_one_i
         assert 2 ** ((len(rounds) - 1) * len(repository.value_tests(task))) >= 1000
 
 
+async def test_a_hidden_test_is_turned_where_it_decides_and_elsewhere_by_turns(task):
+    (name,) = {name for name in task.hidden_functions if name in task.twins}
+    task = replace(task, twins=dict(task.twins) | {name: (4, 1, 2)})
+
+    for seed in range(20):
+        rounds = repository.draw_rounds(task, random.Random(seed))
+        places = [each.roles[name] for each in rounds if each.roles[name] is not None]
+
+        assert all((a == 4) is not (b == 4) for a, b in itertools.pairwise(places))
+        assert (len(rounds) - 1) * 3 / 4 >= repository.MIN_GUESSES
+
+
 async def test_a_task_whose_hidden_tests_only_affirm_could_be_forged_and_is_not_proven(engine, task):
     hidden = "tests/test_money.py::test_within_ends"
     faulty = task.gold[SOURCE].replace(b"low <= cents and", b"low < cents and")
