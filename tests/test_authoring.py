@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +13,7 @@ from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryInstance
 from gym_service.tasks.scaffold import read_folder, write_example
 from gym_service.values import Submission, VerdictStatus
+from tests.imported import tasks_import
 
 NO_GROUNDS = SimpleNamespace(image_digest="sha256:0")
 """For what is refused before anything runs."""
@@ -40,17 +39,8 @@ def test_the_example_is_read_with_all_its_parts(folder):
 )
 def test_what_holds_no_task_is_refused_with_what_a_task_is_known_by(tmp_path, path, reason):
     (tmp_path / "empty").mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "gym_service",
-        "--state-folder",
-        str(tmp_path / "state"),
-        "tasks",
-        "import",
-    ]
 
-    done = subprocess.run([*command, str(tmp_path / path)], capture_output=True, text=True, timeout=60)
+    done = tasks_import(tmp_path / "state", tmp_path / path)
 
     assert done.returncode == 2
     assert reason in done.stderr

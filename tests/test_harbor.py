@@ -3,8 +3,6 @@
 import asyncio
 import os
 import shutil
-import subprocess
-import sys
 
 import docker
 import pytest
@@ -19,6 +17,7 @@ from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask
 from gym_service.tasks.store import known_suites
 from sandbox_images.build import BOOTSTRAPPED_BASE, REGISTRY_BASE
+from tests.imported import tasks_import
 from tests.repositories import write
 
 STARTER = """#!/bin/bash
@@ -298,22 +297,7 @@ def test_the_command_proves_a_task_that_fits_in_its_own_image(tmp_path, folder, 
     (folder / "environment/Dockerfile").write_text(DOCKERFILE.replace("BASE", base))
     (tmp_path / "commands.toml").write_text('commands = ["wc", "head"]')
     options = ("--split", "train", "--commands", str(tmp_path / "commands.toml"))
-    command = [
-        sys.executable,
-        "-m",
-        "gym_service",
-        "--state-folder",
-        str(tmp_path / "state"),
-        "tasks",
-        "import",
-    ]
-    done = subprocess.run(
-        [*command, str(folder), *options],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=os.environ,
-    )
+    done = tasks_import(tmp_path / "state", folder, *options)
 
     assert done.returncode == 0, done.stdout + done.stderr
     [task] = known_suites(StateFolder(tmp_path / "state").suites).suite("harbor")

@@ -2,9 +2,6 @@
 
 import gzip
 import json
-import os
-import subprocess
-import sys
 
 import docker
 import pytest
@@ -18,6 +15,7 @@ from gym_service.tasks.model import Split
 from gym_service.tasks.store import known_suites, load_suite_folder, save_task
 from gym_service.tasks.swebench import read_rows
 from sandbox_images.build import image_reference
+from tests.imported import tasks_import
 from tests.repositories import FILE, FILES, PATCH, ROW, TEST_PATCH, git, make_clone
 
 PLACE = Place("shop", Split.TEST, "rows.jsonl sha256:0")
@@ -356,22 +354,7 @@ def test_a_row_with_an_image_and_no_clone_is_proven_in_that_image(tmp_path, imag
 
 def imported(tmp_path, *options):
     """What the import of rows.jsonl says."""
-    command = [
-        sys.executable,
-        "-m",
-        "gym_service",
-        "--state-folder",
-        str(tmp_path / "state"),
-        "tasks",
-        "import",
-    ]
-    return subprocess.run(
-        [*command, str(tmp_path / "rows.jsonl"), "--as", "swebench", *options],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=os.environ,
-    )
+    return tasks_import(tmp_path / "state", tmp_path / "rows.jsonl", "--as", "swebench", *options)
 
 
 @pytest.mark.parametrize(
@@ -384,19 +367,8 @@ def imported(tmp_path, *options):
 )
 def test_an_option_that_has_no_effect_is_refused(tmp_path, options, reason):
     (tmp_path / "rows.jsonl").write_text(json.dumps(FULL))
-    command = [
-        sys.executable,
-        "-m",
-        "gym_service",
-        "--state-folder",
-        str(tmp_path / "state"),
-        "tasks",
-        "import",
-    ]
 
-    done = subprocess.run(
-        [*command, str(tmp_path / "rows.jsonl"), *options], capture_output=True, text=True, timeout=60
-    )
+    done = tasks_import(tmp_path / "state", tmp_path / "rows.jsonl", *options)
 
     assert done.returncode == 2
     assert reason in done.stderr
