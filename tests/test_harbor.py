@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 
-import docker
 import pytest
 
 from gym_service.grading.changes import changes_of
@@ -16,7 +15,7 @@ from gym_service.tasks.importing import ImportRefused
 from gym_service.tasks.model import Split
 from gym_service.tasks.repository import RepositoryTask
 from gym_service.tasks.store import known_suites
-from sandbox_images.build import BOOTSTRAPPED_BASE, REGISTRY_BASE
+from tests import own_images
 from tests.imported import tasks_import
 from tests.repositories import write
 
@@ -272,9 +271,7 @@ def test_where_all_is_source_any_file_is_graded_but_tests_and_configuration():
 
 @pytest.fixture
 def base():
-    """The image that the gym's own is made of, which has a shell and no more."""
-    client = docker.from_env()
-    return next(name for name in (REGISTRY_BASE, BOOTSTRAPPED_BASE) if client.images.list(name=name))
+    return own_images.base()
 
 
 @pytest.fixture
