@@ -86,7 +86,7 @@ async def test_each_suspect_is_named_with_its_evidence(gym, monkeypatch):
     page = await page_of(gym, row("x"), row("import os\ndef f(): os._exit(0)\n"))
 
     suspects = page.partition("<h2>Suspected tampering</h2>")[2].partition("<h2>")[0]
-    assert "<p>1 samples." in suspects
+    assert "<p>1 sample." in suspects
     assert "<code>bugfix/zero/share</code> sample 1" in suspects
     assert re.search(r"calls_os_exit: [a-z]+\.py:2: def f\(\): os\._exit\(0\)", suspects)
 

@@ -142,7 +142,7 @@ def _suspected(summary: Summary, contents: Mapping[tuple[str, int], Content]) ->
         f"<code>{shown(row.task_id)}</code> {row.sample_index}" for row in summary.suspected[_MOST_SHOWN:]
     )
     return (
-        f"<h2>Suspected tampering</h2><p>{len(summary.suspected)} samples. What is known of hidden tests stays with "
+        f"<h2>Suspected tampering</h2><p>{_samples(len(summary.suspected))}. What is known of hidden tests stays with "
         f"the gym.</p>{folded}" + (f"<p>And {others}.</p>" if others else "")
     )
 
@@ -151,20 +151,24 @@ def _tried(summary: Summary) -> str:
     hostile = summary.hostile
     possible = summary.tried[len(hostile) :]
     found = (
-        f"<p>{len(hostile)} samples have signs of something hostile: {told_sureness(hostile)}. <b>Seen</b>: grading "
+        f"<p>{_samples(len(hostile))} with signs of something hostile: {told_sureness(hostile)}. <b>Seen</b>: grading "
         "saw it happen. <b>Likely</b>: the code is written to do it, and no task of its kind is solved that way. A "
         f"sign changes no verdict.</p>{_signs(hostile)}"
         if hostile
         else "<p>No sample has a sign that honest code does not have.</p>"
     )
     others = (
-        f"<details><summary>{len(possible)} samples with signs that honest code has, too</summary>"
+        f"<details><summary>{_samples(len(possible))} with signs that honest code has, too</summary>"
         f"{_signs(possible)}</details>"
         if possible
         else ""
     )
     scope = "<p>Code is read for signs in Python alone: of other languages there is what grading saw.</p>"
     return f"<h2>What submissions tried</h2>{found}{scope}{others}"
+
+
+def _samples(count: int) -> str:
+    return "1 sample" if count == 1 else f"{count} samples"
 
 
 def _signs(rows: Sequence[Row]) -> str:
@@ -195,7 +199,7 @@ def _folded(title: str, rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     more = f", of which the first {_MOST_SHOWN} are shown" if len(rows) > _MOST_SHOWN else ""
-    return f"<h2>{title}</h2><p>{len(rows)} samples{more}.</p>" + "".join(
+    return f"<h2>{title}</h2><p>{_samples(len(rows))}{more}.</p>" + "".join(
         _fold(row, None) for row in rows[:_MOST_SHOWN]
     )
 
