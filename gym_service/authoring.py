@@ -92,17 +92,12 @@ async def turn(
 
 def _draft(folder: TaskFolder, image_digest: str) -> RepositoryTask:
     """The task before anything has run. Raises ImportRefused."""
-    public, hidden = (
-        {f"{TEST_FOLDER}/{path}": text for path, text in part.items()}
-        for part in (folder.public, folder.hidden)
-    )
+    public, hidden = folder.placed_tests()
     for path in hidden:
         if not _is_test(path):
             raise ImportRefused(
                 f"hidden/{path.removeprefix(TEST_FOLDER)[1:]} is no test_*.py; data lies in public/"
             )
-    if double := sorted(public.keys() & hidden.keys() | folder.repo.keys() & (public.keys() | hidden.keys())):
-        raise ImportRefused(f"{double[0]} is there twice: give the files of public/ and hidden/ other names")
     tests = {path: text for path, text in {**public, **hidden}.items() if _is_test(path)}
     task = RepositoryTask(
         task_id=folder.task_id,

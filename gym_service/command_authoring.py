@@ -61,17 +61,12 @@ _HOW_TWINS = (
 
 def _draft(folder: TaskFolder, image_digest: str) -> tuple[CommandTask, Mapping[str, list[bytes]]]:
     """The task before anything has run, and the twins that the author wrote. Raises ImportRefused."""
-    public, hidden = (
-        {f"{TEST_FOLDER}/{path}": content for path, content in part.items()}
-        for part in (folder.public, folder.hidden)
-    )
+    public, hidden = folder.placed_tests()
     for path in hidden:
         if not _is_test(folder, path):
             raise ImportRefused(
                 f"hidden/{_inside(path)} is no {folder.tests}; what is no test lies in public/"
             )
-    if double := sorted(public.keys() & hidden.keys() | folder.repo.keys() & (public.keys() | hidden.keys())):
-        raise ImportRefused(f"{double[0]} is there twice: give the files of public/ and hidden/ other names")
     tests = {path: content for path, content in {**public, **hidden}.items() if _is_test(folder, path)}
     for path, content in tests.items():
         if not re.fullmatch(r"[\w.+/-]+", path, re.ASCII) or not _is_text(content):

@@ -12,6 +12,8 @@ from gym_service.visible import visible
 
 if TYPE_CHECKING:
     from gym_service.sandbox.docker import DockerEngine
+    from gym_service.tasks.command import CommandTask
+    from gym_service.tasks.repository import RepositoryTask
     from gym_service.tasks.scaffold import TaskFolder
 
 _SPLITS = ("train", "validation", "test")
@@ -95,7 +97,7 @@ def _import_harbor(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service.tasks.model import Split
     from gym_service.tasks.ready_commands import read_command_file
     from gym_service.tasks.repository import RepositoryTask
-    from gym_service.tasks.store import check_new_suite, save_task
+    from gym_service.tasks.store import check_new_suite
 
     if arguments.form:
         raise ImportRefused("--as is for files: a folder is known by what lies in it")
@@ -118,17 +120,9 @@ def _import_harbor(arguments: argparse.Namespace, state: StateFolder) -> int:
             draft = replace(draft, environment=replace(draft.environment, commands=commands))
             async with proof.open_grounds(engine) as grounds:
                 task = await harbor_authoring.make_task(draft, shell, folder, grounds)
-        except FileRefused as error:
-            say(f"refused: a sandbox does not take its files: {error.kind}")
-            return 1
-        except (ImportRefused, EnvironmentRefused) as error:
-            say(visible(f"refused: {error}"))
-            return 1
-        if not await prove([task], state, engine):
-            return 1
-        save_task(state.suites / suite, task)
-        say(f"{task.task_id} is in {state.suites / suite}")
-        return 0
+        except (ImportRefused, EnvironmentRefused, FileRefused) as error:
+            return _refuse(error)
+        return await _keep(task, state, engine)
 
     return with_engine(make, state)
 
@@ -173,10 +167,8 @@ def _import_rows(arguments: argparse.Namespace, state: StateFolder) -> int:
                     save_task(folder, task)
                     book.add([proven])
                     kept.append(proven)
-                except (ImportRefused, EnvironmentRefused) as error:
-                    refused.append(f"{row.label}: {error}")
-                except FileRefused as error:
-                    refused.append(f"{row.label}: a sandbox does not take its files: {error.kind}")
+                except (ImportRefused, EnvironmentRefused, FileRefused) as error:
+                    refused.append(f"{row.label}: {_reason(error)}")
                 except SandboxLost as error:
                     if not error.by_policy:
                         raise
@@ -194,11 +186,12 @@ def _import_rows(arguments: argparse.Namespace, state: StateFolder) -> int:
 
 def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
     from gym_service import authoring, proof
+    from gym_service.sandbox.base import FileRefused
     from gym_service.tasks.command import CommandTask
     from gym_service.tasks.importing import ImportRefused
     from gym_service.tasks.repository import RepositoryTask
     from gym_service.tasks.scaffold import read_folder
-    from gym_service.tasks.store import check_new_suite, check_not_taken, save_task
+    from gym_service.tasks.store import check_new_suite, check_not_taken
     from sandbox_images.engine import SetupError
 
     if arguments.form or arguments.split or arguments.name or arguments.commands:
@@ -214,14 +207,9 @@ def _import_folder(arguments: argparse.Namespace, state: StateFolder) -> int:
                 own = await asyncio.to_thread(_with_image, folder, arguments.path)
                 task = await authoring.make_task(own, grounds)
             check_not_taken(state.suites / folder.suite, task)
-        except (ImportRefused, SetupError) as error:
-            say(visible(f"refused: {error}"))
-            return 1
-        if not await prove([task], state, engine):
-            return 1
-        save_task(state.suites / folder.suite, task)
-        say(f"{task.task_id} is in {state.suites / folder.suite}")
-        return 0
+        except (ImportRefused, SetupError, FileRefused) as error:
+            return _refuse(error)
+        return await _keep(task, state, engine)
 
     return with_engine(make, state)
 
@@ -270,6 +258,31 @@ def _import_file(arguments: argparse.Namespace, state: StateFolder) -> int:
         return 0 if all_proven and not found.refused else 1
 
     return with_engine(make, state)
+
+
+async def _keep(task: "RepositoryTask | CommandTask", state: StateFolder, engine: "DockerEngine") -> int:
+    """Proves the task of a folder and puts it into its suite; returns the exit status."""
+    from gym_service.tasks.store import save_task
+
+    if not await prove([task], state, engine):
+        return 1
+    save_task(state.suites / task.suite, task)
+    say(f"{task.task_id} is in {state.suites / task.suite}")
+    return 0
+
+
+def _refuse(error: Exception) -> int:
+    say(visible(f"refused: {_reason(error)}"))
+    return 1
+
+
+def _reason(error: Exception) -> str:
+    """Why a task is refused, for its author."""
+    from gym_service.sandbox.base import FileRefused
+
+    if isinstance(error, FileRefused):
+        return f"a sandbox does not take its files: {error.kind}"
+    return str(error)
 
 
 def _check_unused(arguments: argparse.Namespace, *names: str) -> None:

@@ -210,3 +210,16 @@ async def test_a_task_that_does_not_hold_is_refused_with_what_to_change(folder, 
 
     with pytest.raises(ImportRefused, match=reason):
         await authoring.make_task(read_folder(folder), grounds)
+
+
+@pytest.mark.docker
+def test_a_file_that_lies_below_another_is_refused_by_the_command(folder, tmp_path):
+    (folder / "gold/prices.py").rename(tmp_path / "prices.py")
+    (folder / "gold/prices.py").mkdir()
+    (tmp_path / "prices.py").rename(folder / "gold/prices.py/more.py")
+
+    done = tasks_import(tmp_path / "state", folder)
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("refused: ")
+    assert "Traceback" not in done.stderr

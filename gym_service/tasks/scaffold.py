@@ -63,6 +63,23 @@ class TaskFolder:
             )
         return f"{self.suite}/{name}"
 
+    def placed_tests(self) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """The files of public/ and of hidden/ by where they lie in the repository.
+
+        Raises ImportRefused where two lie at one place.
+        """
+        public, hidden = (
+            {f"{TEST_FOLDER}/{path}": content for path, content in part.items()}
+            for part in (self.public, self.hidden)
+        )
+        if double := sorted(
+            public.keys() & hidden.keys() | self.repo.keys() & (public.keys() | hidden.keys())
+        ):
+            raise ImportRefused(
+                f"{double[0]} is there twice: give the files of public/ and hidden/ other names"
+            )
+        return public, hidden
+
 
 def write_example(folder: Path, *, with_command: bool = False) -> None:
     """Writes a task that can be proven, to be changed; in Perl, if it has a test command. Raises ImportRefused."""
